@@ -62,7 +62,7 @@ async fn locks_churn_over_every_failover() -> Verdict {
     churn.goes_on(30, PATIENCE).await?;
     for round in 0..2 {
         let dead = leader(&members).await?;
-        members[dead].kill()?;
+        members[dead].process.kill()?;
         churn.goes_on(30, PATIENCE * 2).await?;
         members[dead].restart().await?;
         churn.goes_on(30, PATIENCE).await?;
@@ -131,7 +131,7 @@ async fn without_a_majority_nobody_holds() -> Verdict {
     let ttl = Duration::from_secs(4);
     let (holder, other) = (with_ttl(client(&url).await, ttl)?, with_ttl(client(&url).await, PATIENCE)?);
     let gone = [leader(&members).await?, (leader(&members).await? + 1) % 3];
-    let lose = async || gone.iter().try_for_each(|member| members[*member].kill());
+    let lose = async || gone.iter().try_for_each(|member| members[*member].process.kill());
     // A member is ready when it has a majority: both are started before either is waited for.
     let regain = async || {
         let back = gone.map(|member| members[member].restart());
@@ -156,7 +156,7 @@ async fn a_frozen_member_is_left() -> Verdict {
             async move { lock.acquire().await }
         });
         until_waiting(&locks, &name).await?;
-        member.pause(true).await?;
+        member.process.pause(true)?;
         let mut deadline = held.deadline();
         for _ in 0..2 {
             let moved =
@@ -168,7 +168,7 @@ async fn a_frozen_member_is_left() -> Verdict {
         let guard = timeout(PATIENCE, waiter).await???;
         assert!(guard.is_held());
         guard.release().await?;
-        member.pause(false).await?;
+        member.process.pause(false)?;
     }
     Ok(())
 }

@@ -16,7 +16,8 @@ struct Server(Member);
 #[async_trait]
 impl Powered for Server {
     async fn cut_power(&self) -> Verdict {
-        self.0.cut_power().await
+        self.0.process.cut_power().await?;
+        self.0.restart().await
     }
 
     async fn connect(&self) -> Verdict<Arc<dyn Backend>> {

@@ -41,7 +41,7 @@ struct Server(RedisServer);
 #[async_trait]
 impl Stepped for Server {
     fn clock(&self) -> Verdict<&SteppedClock> {
-        self.0.clock().context("its clock")
+        self.0.process.clock().context("its clock")
     }
 
     async fn seconds(&self) -> Verdict<i64> {
@@ -74,7 +74,7 @@ async fn a_step_forward_ends_leases_early_and_fencing_still_tells() -> Verdict {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_back_makes_a_dead_holders_lease_longer() -> Verdict {
     let server = server().await?;
-    let clock = server.clock().context("its clock")?;
+    let clock = server.process.clock().context("its clock")?;
     let other = client(&server, LEASE, Arc::new(BootClock)).await?;
     // Nobody renews it or gives it back.
     let dead = leased(exclusive(&name("dead")?)?, Duration::from_secs(1));

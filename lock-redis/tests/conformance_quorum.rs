@@ -134,7 +134,7 @@ impl Store for Running {
     }
 
     async fn pause(&self, stopped: bool) -> Verdict {
-        self.servers.iter().try_for_each(|server| server.pause(stopped))
+        self.servers.iter().try_for_each(|server| server.process.pause(stopped))
     }
 
     async fn residue(&self) -> Verdict<Vec<String>> {

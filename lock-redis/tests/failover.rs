@@ -58,7 +58,7 @@ fn fenced(report: &Report) {
 async fn sentinels_replace_a_dead_master_and_clients_go_on() {
     let group = group(Plan::sentinel(SILENCE)).await;
     is_watched(&group).await;
-    let report = churned(&group.url(), 1, async || group.servers[0].kill().unwrap()).await;
+    let report = churned(&group.url(), 1, async || group.servers[0].process.kill().unwrap()).await;
     fenced(&report);
     let last = report.holds.iter().max_by_key(|hold| hold.from).unwrap().token;
     assert!(last >> SHIFT >= 1, "token {last} does not carry the epoch of the failover");
@@ -71,7 +71,7 @@ async fn with_a_replica_asked_for_no_lock_is_given_twice() {
     let group = group(plan).await;
     is_watched(&group).await;
     let url = format!("{}?replicas=1&replicas_timeout=1s", group.url());
-    let report = churned(&url, 2, async || group.servers[0].kill().unwrap()).await;
+    let report = churned(&url, 2, async || group.servers[0].process.kill().unwrap()).await;
     fenced(&report);
     report.check().unwrap();
 }
@@ -81,7 +81,7 @@ async fn a_cluster_replaces_a_dead_master_and_clients_go_on() {
     let group = group(Plan::cluster(1, SILENCE)).await;
     let report = churned(&group.url(), 3, async || {
         // Whoever serves the names of the churn is among the three.
-        group.servers[owner(&group, "failover-0").await].kill().unwrap();
+        group.servers[owner(&group, "failover-0").await].process.kill().unwrap();
     })
     .await;
     fenced(&report);
@@ -93,17 +93,17 @@ async fn a_master_that_was_cut_off_gives_smaller_tokens() {
     is_watched(&group).await;
     let old = backend(&group.url()).await;
     held(old.acquire(&request("a", "x")).await.unwrap());
-    group.servers[0].pause(true).unwrap();
+    group.servers[0].process.pause(true).unwrap();
     // The replica is promoted; nobody has asked over the old connection meanwhile.
     let new = soon_until(async || RedisBackend::connect(config(&group.url())).await.ok()).await;
     let fresh = held(new.acquire(&request("b", "x")).await.unwrap()).token.get();
-    group.sentinels.iter().try_for_each(|sentinel| sentinel.pause(true)).unwrap();
-    group.servers[0].pause(false).unwrap();
+    group.sentinels.iter().try_for_each(|sentinel| sentinel.process.pause(true)).unwrap();
+    group.servers[0].process.pause(false).unwrap();
     let stale = held(old.acquire(&request("b", "x")).await.unwrap()).token.get();
     assert!(stale < fresh, "token {stale} of the old master, {fresh} of the new one");
     assert_eq!((stale >> SHIFT, fresh >> SHIFT), (0, 1));
     // Seen by the sentinels again it is a replica, and the client finds the new master.
-    group.sentinels.iter().try_for_each(|sentinel| sentinel.pause(false)).unwrap();
+    group.sentinels.iter().try_for_each(|sentinel| sentinel.process.pause(false)).unwrap();
     let next = soon_until(async || {
         let ask = request("c", "x");
         let token = held(old.acquire(&ask).await.ok()?).token.get();
@@ -153,7 +153,7 @@ async fn what_too_few_replicas_have_is_not_held() {
     let kept = request("kept", "x");
     soon_until(async || backend.acquire(&kept).await.ok().map(held)).await;
     soon_until(async || renew_one(&*backend, &kept.ticket()).await.ok()).await;
-    group.servers[1].pause(true).unwrap();
+    group.servers[1].process.pause(true).unwrap();
     for mode in ["x", "s", "p3"] {
         let error = backend.acquire(&request("fresh", mode)).await.unwrap_err();
         assert_eq!((error.kind(), error.is_unclear()), (ErrorKind::Unavailable, true));
@@ -163,7 +163,7 @@ async fn what_too_few_replicas_have_is_not_held() {
     assert_eq!(keys, Vec::<String>::new(), "what was not held is left behind");
     let error = renew_one(&*backend, &kept.ticket()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    group.servers[1].pause(false).unwrap();
+    group.servers[1].process.pause(false).unwrap();
     soon_until(async || renew_one(&*backend, &kept.ticket()).await.ok()).await;
     soon_until(async || backend.acquire(&request("fresh", "x")).await.ok().map(held)).await;
 }
@@ -180,7 +180,7 @@ async fn a_master_without_replicas_is_looked_up_again() {
         let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
         line.trim().parse::<u64>().unwrap()
     };
-    group.servers[1].kill().unwrap();
+    group.servers[1].process.kill().unwrap();
     group.say(master, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await.unwrap();
     let fails = async || {
         let error = renew_one(&*backend, &ask.ticket()).await.err()?;
@@ -212,7 +212,7 @@ async fn a_master_that_is_cut_off_gives_its_waiters_nothing() {
         soon_until(async || waiter.acquire(&second).await.ok().map(waits)).await;
         lines.push((first, grant, second));
     }
-    group.servers[1].pause(true).unwrap();
+    group.servers[1].process.pause(true).unwrap();
     // Neither waits for replicas.
     holder.evict(&lines[1].0.name, lines[1].1.token).await.unwrap();
     holder.release(&lines[2].0.ticket()).await.unwrap();
@@ -228,7 +228,7 @@ async fn a_master_that_is_cut_off_gives_its_waiters_nothing() {
         let error = renew_one(&*waiter, &second.ticket()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{lock}: {error}");
     }
-    group.servers[1].pause(false).unwrap();
+    group.servers[1].process.pause(false).unwrap();
     for (_, grant, second) in &lines {
         let next = soon_until(async || match renew_one(&*waiter, &second.ticket()).await.ok()? {
             Renewed::Held(grant) => Some(grant),
@@ -245,7 +245,7 @@ async fn a_master_that_steps_down_while_it_waits_is_unavailable() {
     let url = format!("{}?replicas=1&replicas_timeout=20s&request_timeout=25s", group.url());
     let backend = backend(&url).await;
     let (master, replica) = (group.admin[0], group.admin[1]);
-    group.servers[1].pause(true).unwrap();
+    group.servers[1].process.pause(true).unwrap();
     let ask = request("a", "x");
     let asked = tokio::spawn({
         let (backend, ask) = (backend.clone(), ask.clone());
@@ -259,7 +259,7 @@ async fn a_master_that_steps_down_while_it_waits_is_unavailable() {
     group.say(master, &["REPLICAOF", "127.0.0.1", &replica.port().to_string()]).await.unwrap();
     let error = soon(asked).await.unwrap().unwrap_err();
     assert_eq!((error.kind(), error.is_unclear()), (ErrorKind::Unavailable, true), "{error}");
-    group.servers[1].pause(false).unwrap();
+    group.servers[1].process.pause(false).unwrap();
 }
 
 /// Both are due at the same time, and renewed together.
@@ -282,10 +282,10 @@ async fn a_node_that_stands_still_costs_no_lock_on_another() {
     };
     let _lost = locks.mutex("a").unwrap().acquire().await.unwrap();
     let kept = locks.mutex(other).unwrap().acquire().await.unwrap();
-    group.servers[silent].pause(true).unwrap();
+    group.servers[silent].process.pause(true).unwrap();
     let mut seen = kept.deadline();
     for _ in 0..4 {
         seen = kept.renewed(seen).await.expect("lost with the lock of the node that stands still");
     }
-    group.servers[silent].pause(false).unwrap();
+    group.servers[silent].process.pause(false).unwrap();
 }

@@ -108,7 +108,7 @@ async fn course(options: &str) -> Course {
             Err(error) => errors.push(error),
         }
     }
-    group.servers[0].kill().unwrap();
+    group.servers[0].process.kill().unwrap();
     for replica in &group.admin[1..] {
         group.say(*replica, &["CONFIG", "SET", "masterauth", ""]).await.unwrap();
     }

@@ -69,7 +69,7 @@ async fn a_killed_leader_loses_nothing() -> Verdict {
     for round in 0..2 {
         let dead = leader(&servers).await?;
         let seen = guard.deadline();
-        servers[dead].kill()?;
+        servers[dead].process.kill()?;
         let moved = tokio::time::timeout(Duration::from_secs(60), guard.renewed(seen)).await?;
         ensure!(moved.context("the holder lost its lock")? > seen, "round {round}: nothing was renewed");
         ensure!(guard.is_held() && !waiter.is_finished(), "round {round}: two hold");
@@ -127,7 +127,7 @@ async fn without_a_majority_nobody_holds() -> Verdict {
     let holder = client(open(&url(&servers)).await?, Duration::from_secs(3))?;
     let other = client(open(&url(&servers)).await?, Duration::from_secs(30))?;
     let gone = [leader(&servers).await?, (leader(&servers).await? + 1) % 3];
-    let lose = async || gone.iter().try_for_each(|server| servers[*server].kill());
+    let lose = async || gone.iter().try_for_each(|server| servers[*server].process.kill());
     let regain = async || {
         gone.iter().try_for_each(|server| servers[*server].launch())?;
         for server in gone {
@@ -211,7 +211,7 @@ async fn locks_churn_over_every_failover() -> Verdict {
     churn.goes_on(30, PATIENCE).await?;
     for round in 0..2 {
         let dead = leader(&servers).await?;
-        servers[dead].kill()?;
+        servers[dead].process.kill()?;
         churn.goes_on(30, PATIENCE * 2).await?;
         servers[dead].launch()?;
         servers[dead].ready().await?;
@@ -237,7 +237,7 @@ async fn locks_churn_over_every_failover() -> Verdict {
 async fn a_server_that_stands_still_keeps_nobody_out() -> Verdict {
     let servers = ensemble().await?;
     let follower = (leader(&servers).await? + 1) % 3;
-    servers[follower].pause(true)?;
+    servers[follower].process.pause(true)?;
     let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
     // As long each as by default, compared with the other.
     let url = format!("zk://{}/own?tick=200ms&request_timeout=12s&connect_timeout=12s", hosts.join(","));
@@ -283,7 +283,7 @@ async fn stay(held: Vec<(Guard, Locks)>) -> Verdict {
 async fn a_server_that_stands_still_costs_no_lock() -> Verdict {
     let servers = ensemble().await?;
     let held = thirty(&servers, "&request_timeout=60s", Duration::from_secs(30)).await?;
-    servers[(leader(&servers).await? + 1) % 3].pause(true)?;
+    servers[(leader(&servers).await? + 1) % 3].process.pause(true)?;
     stay(held).await
 }
 
@@ -293,8 +293,8 @@ async fn a_leader_that_stands_still_for_a_moment_costs_no_lock() -> Verdict {
     let servers = ensemble().await?;
     let held = thirty(&servers, "", Duration::from_secs(10)).await?;
     let leads = leader(&servers).await?;
-    servers[leads].pause(true)?;
+    servers[leads].process.pause(true)?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    servers[leads].pause(false)?;
+    servers[leads].process.pause(false)?;
     stay(held).await
 }

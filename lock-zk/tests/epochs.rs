@@ -66,7 +66,7 @@ async fn many_elections_turn_no_token_back() -> Verdict {
         before.push(guard.token()?);
         guard.release().await?;
     }
-    server.kill()?;
+    server.process.kill()?;
     for file in ["currentEpoch", "acceptedEpoch"] {
         std::fs::write(server.data().join(file), "65535")?;
     }

@@ -47,10 +47,10 @@ async fn what_lost_joins_have_made_is_looked_for_together() -> Verdict {
     let name = name("crowd")?;
     let first = exclusive(&name)?;
     let token = held(&client, &first).await?.token;
-    server.pause(true)?;
+    server.process.pause(true)?;
     let requests = (0..100).map(|_| exclusive(&name)).collect::<Verdict<Vec<_>>>()?;
     let lost = join_all(requests.iter().map(|request| client.acquire(request))).await;
-    server.pause(false)?;
+    server.process.pause(false)?;
     ensure!(lost.iter().all(|answer| answer.as_ref().is_err_and(Error::is_unclear)), "{lost:?}");
     eventually("the server answers", async || Ok(client.inspect(&name).await.ok())).await?;
     let before = counter.counts().by_code();

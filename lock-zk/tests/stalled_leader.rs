@@ -76,7 +76,7 @@ async fn who_asked_while_the_leader_stood_still_works_alone() -> Verdict {
         }
         // Its session has been kept for a while: what is known of it is not how it began.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        servers[leader].pause(true)?;
+        servers[leader].process.pause(true)?;
         let stopped = clock.now();
         let mut workers = Vec::new();
         tokio::time::sleep(STOP.saturating_sub(STEP * u32::try_from(NAMES)?)).await;
@@ -90,7 +90,7 @@ async fn who_asked_while_the_leader_stood_still_works_alone() -> Verdict {
             workers.push((first, second));
             tokio::time::sleep(STEP / 2).await;
         }
-        servers[leader].pause(false)?;
+        servers[leader].process.pause(false)?;
         ensure!(clock.now().saturating_since(stopped) >= STOP, "round {round}: too short a stop");
         for (i, (first, second)) in workers.into_iter().enumerate() {
             let (first, second) = (first.await??, second.await??);

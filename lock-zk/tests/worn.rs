@@ -65,7 +65,7 @@ async fn the_line_outlives_its_counter() -> Verdict {
     drop(admin);
     // It writes a snapshot when it starts.
     server.restart().await?;
-    server.kill()?;
+    server.process.kill()?;
     wear(&snapshot(&server)?, "/own/worn", i32::MAX - 4)?;
     server.launch()?;
     server.ready().await?;

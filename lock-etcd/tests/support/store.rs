@@ -178,14 +178,14 @@ impl Store for Running {
     }
 
     async fn pause(&self, stopped: bool) -> Verdict {
-        self.member()?.pause(stopped).await
+        self.member()?.process.pause(stopped)
     }
 
     async fn stop_leader(&self, stopped: bool) -> Verdict {
         for member in &self.members {
             let leads = |(name, value): &(String, f64)| name == "etcd_server_is_leader" && *value > 0.0;
             if !stopped || member.metrics().await?.iter().any(leads) {
-                member.pause(stopped).await?;
+                member.process.pause(stopped)?;
             }
         }
         Ok(())

@@ -134,7 +134,7 @@ impl Store for Running {
     }
 
     async fn pause(&self, stopped: bool) -> Verdict {
-        self.server.pause(stopped)
+        self.server.process.pause(stopped)
     }
 
     async fn residue(&self) -> Verdict<Vec<String>> {

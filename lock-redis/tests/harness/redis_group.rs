@@ -199,7 +199,7 @@ impl Store for Running {
 
     async fn stop_leader(&self, stopped: bool) -> Verdict {
         self.spent.store(true, Ordering::Relaxed);
-        self.group()?.servers.first().context("a master")?.pause(stopped)
+        self.group()?.servers.first().context("a master")?.process.pause(stopped)
     }
 
     async fn residue(&self) -> Verdict<Vec<String>> {

@@ -259,7 +259,7 @@ impl Group {
     /// # Errors
     /// When one is gone.
     pub fn pause(&self, stopped: bool) -> Verdict {
-        self.servers.iter().chain(&self.sentinels).try_for_each(|server| server.pause(stopped))
+        self.servers.iter().chain(&self.sentinels).try_for_each(|server| server.process.pause(stopped))
     }
 
     /// Empties it and waits until no client of an earlier user is connected; whether that came to be.

@@ -17,7 +17,8 @@ struct Store(MariaDb, &'static str);
 #[async_trait]
 impl Powered for Store {
     async fn cut_power(&self) -> Verdict {
-        self.0.cut_power().await
+        self.0.process.cut_power().await?;
+        self.0.restart().await
     }
 
     async fn connect(&self) -> Verdict<Arc<dyn Backend>> {

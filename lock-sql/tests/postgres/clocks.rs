@@ -26,7 +26,7 @@ async fn server() -> Verdict<Server> {
 #[async_trait]
 impl Stepped for Server {
     fn clock(&self) -> Verdict<&SteppedClock> {
-        self.0.clock().context("its clock")
+        self.0.process.clock().context("its clock")
     }
 
     async fn seconds(&self) -> Verdict<i64> {

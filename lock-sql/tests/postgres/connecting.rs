@@ -15,7 +15,7 @@ use onelock_sql::{PostgresBackend, PostgresConfig};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Executor as _, Row as _};
 
-use crate::postgres_server::{Admin as _, PostgresServer};
+use crate::postgres_server::{Admin as _, PostgresServer, standby};
 use crate::server::{open, try_open};
 use crate::sharing::request;
 
@@ -177,7 +177,7 @@ async fn each_connection_asks_for_its_credentials() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_one_of_several_hosts_that_takes_writes_is_used() {
     let server = PostgresServer::start(&[]).await.unwrap();
-    let standby = server.standby().await.unwrap();
+    let standby = standby::synchronous(&server).await.unwrap();
     let url = format!(
         "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?request_timeout=2s&connect_timeout=4s",
         standby.port(),
@@ -191,7 +191,8 @@ async fn the_one_of_several_hosts_that_takes_writes_is_used() {
     }
     let churn = Churn::start(clients, "hosts", 7).await.unwrap();
     churn.goes_on(10, PATIENCE).await.unwrap();
-    standby.promote_after(&server).await.unwrap();
+    server.process.kill().unwrap();
+    standby::promote(&standby).await.unwrap();
     churn.goes_on(10, PATIENCE).await.unwrap();
     let report = churn.stop().await.unwrap();
     report.check().unwrap();

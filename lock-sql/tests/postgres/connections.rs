@@ -46,7 +46,7 @@ async fn a_refused_connection_is_waited_for() {
     for _ in 0..3 {
         tokio::join!(at_once(&here, 40), at_once(&there, 40));
     }
-    let log = server.log().unwrap();
+    let log = server.process.log();
     assert!(log.contains("FATAL:  "), "no connection was refused: this shows nothing");
 }
 

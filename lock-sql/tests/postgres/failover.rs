@@ -7,7 +7,7 @@ use onelock_conformance::churn::{Churn, Report};
 use onelock_core::{Locks, Settings};
 use sqlx::{Executor as _, Row as _};
 
-use crate::postgres_server::{Admin as _, PostgresServer};
+use crate::postgres_server::{Admin as _, PostgresServer, standby};
 use crate::server::open;
 
 /// Far more than a loaded machine needs.
@@ -35,12 +35,12 @@ fn judge(report: &Report, clients: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_churn_over_restarts() {
-    let server = PostgresServer::start(&[]).await.unwrap();
+    let mut server = PostgresServer::start(&[]).await.unwrap();
     let churn = Churn::start(clients(&server.url(), 3).await, "restart", 7).await.unwrap();
     for round in 0..4 {
         churn.goes_on(5, PATIENCE).await.unwrap();
         if round % 2 == 0 {
-            server.restart_at_once().await.unwrap();
+            server.restart_at(server.port()).await.unwrap();
         } else {
             server.restart().await.unwrap();
         }
@@ -54,10 +54,12 @@ async fn locks_churn_over_restarts() {
 async fn locks_churn_over_a_fail_over_to_a_synchronous_standby() {
     let server = PostgresServer::start(&[]).await.unwrap();
     let clients = clients(&server.url(), 3).await;
-    let mut standby = server.standby().await.unwrap();
+    let mut standby = standby::synchronous(&server).await.unwrap();
     let churn = Churn::start(clients, "fail-over", 7).await.unwrap();
     churn.goes_on(10, PATIENCE).await.unwrap();
-    standby.take_over(&server).await.unwrap();
+    server.process.kill().unwrap();
+    standby.restart_at(server.port()).await.unwrap();
+    standby::promote(&standby).await.unwrap();
     churn.goes_on(10, PATIENCE).await.unwrap();
     judge(&churn.stop().await.unwrap(), 3);
     let mut admin = standby.admin().await.unwrap();

@@ -3,6 +3,7 @@
 pub(crate) mod harness;
 pub(crate) mod pgbouncer;
 pub(crate) mod running;
+pub(crate) mod standby;
 
 use async_trait::async_trait;
 pub(crate) use onelock_conformance::servers::postgres::PostgresServer;
@@ -50,7 +51,7 @@ impl Admin for PostgresServer {
     }
 
     fn asked(&self) -> Verdict<Vec<String>> {
-        let log = self.log()?;
+        let log = self.process.log();
         let asked = |line: &&str| {
             line.starts_with("onelock| ")
                 && (line.contains("LOG:  execute ") || line.contains("LOG:  statement: "))

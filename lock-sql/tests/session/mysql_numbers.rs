@@ -28,7 +28,7 @@ async fn tokens_grow_over_crashes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_life_begins_above_the_ceiling() {
     let server = MariaDb::start_in(Place::Clock, &[]).await.unwrap();
-    let clock = server.clock().unwrap();
+    let clock = server.process.clock().unwrap();
     let url = format!("mysql+session://root@127.0.0.1:{}/locks?tls=off", server.port());
     let open = async || open::<MariaDb>(&url).await.unwrap();
     let mut last = 0;

@@ -14,7 +14,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::postgres_harness::{LOCKS, start};
-use crate::postgres_server::{Admin as _, PostgresServer};
+use crate::postgres_server::{Admin as _, PostgresServer, standby};
 use crate::queue::{made_once, no_setting_ends_a_wait};
 use crate::server::{PATIENCE, Server, acquire, open, soon, tests_on, until_waiting};
 use crate::way::{Blow, Way};
@@ -142,7 +142,7 @@ async fn a_refused_connection_is_waited_for() {
     let few = ["max_connections=8", "superuser_reserved_connections=2", "max_wal_senders=0"];
     let server = PostgresServer::start_with(&few).await;
     crate::turns::a_refused_connection_is_waited_for(&server).await;
-    let log = server.log().unwrap();
+    let log = server.process.log();
     assert!(log.contains("FATAL:  "), "no connection was refused: this shows nothing");
 }
 
@@ -150,7 +150,7 @@ async fn a_refused_connection_is_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_session_finds_the_primary() {
     let server = PostgresServer::start(&[]).await.unwrap();
-    let standby = server.standby().await.unwrap();
+    let standby = standby::synchronous(&server).await.unwrap();
     let url = |hosts: &str| format!("postgres+session://postgres@{hosts}/postgres");
     let primary = format!("127.0.0.1:{}", server.port());
     let by_one = open::<PostgresServer>(&url(&primary)).await.unwrap();

@@ -132,7 +132,7 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let Some(server) = self.servers.pop() else { return };
-        if self.servers.is_empty() && server.pause(false).is_ok() {
+        if self.servers.is_empty() && server.process.pause(false).is_ok() {
             IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(server);
         }
     }
@@ -162,7 +162,10 @@ impl Running {
                 done => {
                     let server = self.server()?;
                     return done.map_err(|error| {
-                        Stop::failed(format!("{error} from a server that has written: {}", server.log()))
+                        Stop::failed(format!(
+                            "{error} from a server that has written: {}",
+                            server.process.log()
+                        ))
                     });
                 }
             }
@@ -257,13 +260,13 @@ impl Store for Running {
     }
 
     async fn pause(&self, stopped: bool) -> Verdict {
-        self.server()?.pause(stopped)
+        self.server()?.process.pause(stopped)
     }
 
     async fn stop_leader(&self, stopped: bool) -> Verdict {
         for server in &self.servers {
             if !stopped || server.mode().await.as_deref() == Some("leader") {
-                server.pause(stopped)?;
+                server.process.pause(stopped)?;
             }
         }
         Ok(())

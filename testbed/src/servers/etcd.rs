@@ -21,7 +21,8 @@ pub struct Member {
     metrics: u16,
     /// The password of `root`, once it is asked for.
     root: OnceLock<String>,
-    process: Process,
+    /// Its process.
+    pub process: Process,
 }
 
 impl Member {
@@ -42,15 +43,6 @@ impl Member {
         member.arguments.extend(more.iter().map(OsString::from));
         member.launch().await?;
         Ok(member)
-    }
-
-    /// Kills it, takes from its data what was not synced, and starts it again.
-    ///
-    /// # Errors
-    /// When it was not started for this, or does not come back.
-    pub async fn cut_power(&self) -> Verdict {
-        self.process.cut_power().await?;
-        self.launch().await
     }
 
     /// A member of a cluster under this name, which listens to the others at this port. It is not ready yet. Another host than ours
@@ -179,14 +171,6 @@ impl Member {
         format!("etcd://{}", self.address())
     }
 
-    /// Kills it.
-    ///
-    /// # Errors
-    /// When that fails.
-    pub fn kill(&self) -> Verdict {
-        self.process.kill()
-    }
-
     /// Kills it if it runs, and starts it on the same data and ports.
     ///
     /// # Errors
@@ -194,14 +178,6 @@ impl Member {
     pub async fn restart(&self) -> Verdict {
         self.process.kill()?;
         self.launch().await
-    }
-
-    /// Stops it where it is, or lets it go on; returns when it has come to a stand.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub async fn pause(&self, stopped: bool) -> Verdict {
-        self.process.pause(stopped)
     }
 
     /// The password of its user `root`: set once it asks for one.

@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 use rustix::process::{Signal, geteuid};
 use tempfile::TempDir;
 
-use super::clock::SteppedClock;
 use super::process::{Process, until};
 use super::{Once, Place, data_folder, free_port, printed, run, tls};
 use crate::ensure;
@@ -35,7 +34,8 @@ const INIT: &str = "CREATE USER IF NOT EXISTS root@'127.0.0.1';\n\
 pub struct MariaDb {
     port: u16,
     settings: Vec<String>,
-    process: Process,
+    /// Its process.
+    pub process: Process,
 }
 
 /// Dropping root's rights would also drop the parent-death signal, so a server of root stays one of root.
@@ -93,21 +93,6 @@ impl MariaDb {
         Ok(server)
     }
 
-    /// Its own clock, if it is in a place that has one.
-    #[must_use]
-    pub fn clock(&self) -> Option<&SteppedClock> {
-        self.process.clock()
-    }
-
-    /// Kills it, takes from its data what was not synced, and starts it again.
-    ///
-    /// # Errors
-    /// When it was not started for this, or does not come back.
-    pub async fn cut_power(&self) -> Verdict {
-        self.process.cut_power().await?;
-        self.launch().await
-    }
-
     /// Starts one that speaks TLS with this certificate.
     ///
     /// # Errors
@@ -155,7 +140,8 @@ impl MariaDb {
     /// # Errors
     /// When it does not come back.
     pub async fn restart(&self) -> Verdict {
-        self.restart_after(Signal::KILL).await
+        self.process.kill()?;
+        self.launch().await
     }
 
     /// Ends it by this signal, waits until it is gone, and starts it again on the same port and data.
@@ -170,14 +156,6 @@ impl MariaDb {
         })
         .await?;
         self.launch().await
-    }
-
-    /// Stops it where it is, or lets it go on.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn pause(&self, stopped: bool) -> Verdict {
-        self.process.pause(stopped)
     }
 
     async fn launch(&self) -> Verdict {

@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::clock::SteppedClock;
 use super::process::{Process, until};
 use super::{Once, Place, as_user, data_folder, free_port, pause_process, printed, run, tls};
-use crate::ensure;
 use crate::verdict::{Context as _, Verdict};
 
 /// Who runs it when root starts it.
@@ -23,7 +21,8 @@ pub const USER: &str = "postgres";
 pub struct PostgresServer {
     port: u16,
     settings: Vec<String>,
-    process: Process,
+    /// Its process.
+    pub process: Process,
 }
 
 /// Where Debian puts the programs of the newest version there is.
@@ -94,21 +93,6 @@ impl PostgresServer {
         Self::start_on(process, settings).await
     }
 
-    /// Its own clock, if it is in a place that has one.
-    #[must_use]
-    pub fn clock(&self) -> Option<&SteppedClock> {
-        self.process.clock()
-    }
-
-    /// Kills it, takes from its data what was not synced, and starts it again.
-    ///
-    /// # Errors
-    /// When it was not started for this, or does not come back.
-    pub async fn cut_power(&self) -> Verdict {
-        self.process.cut_power().await?;
-        self.start_again().await
-    }
-
     /// Starts one on the data in the folder.
     async fn start_on(process: Process, settings: &[&str]) -> Verdict<Self> {
         let access = "local all all trust\nhost all secret 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
@@ -120,7 +104,7 @@ impl PostgresServer {
         Ok(server)
     }
 
-    /// A streaming standby, without which this server answers no durable commit any more.
+    /// A streaming standby of this one.
     ///
     /// # Errors
     /// When it is not installed, or does not come up.
@@ -129,46 +113,7 @@ impl PostgresServer {
         let port = self.port.to_string();
         let from = ["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-R", "-c", "fast", "-D"];
         run(by_user(programs()?.join("pg_basebackup")).args(from).arg(process.data()))?;
-        let standby = Self::start_on(process, &[]).await?;
-        self.say("ALTER SYSTEM SET synchronous_standby_names = '*'").await?;
-        self.say("SELECT pg_reload_conf()").await?;
-        let sync = "SELECT pid FROM pg_stat_replication WHERE sync_state = 'sync'";
-        until("a standby that follows", || async {
-            ensure!(!self.say(sync).await?.is_empty(), "none does");
-            Ok(())
-        })
-        .await?;
-        Ok(standby)
-    }
-
-    /// Kills the primary, and goes on in its place and at its address.
-    ///
-    /// # Errors
-    /// When it does not come up there.
-    pub async fn take_over(&mut self, primary: &Self) -> Verdict {
-        primary.process.kill()?;
-        self.quit();
-        self.port = primary.port;
-        self.start_again().await?;
-        self.promote().await
-    }
-
-    /// Kills the primary, and goes on in its place at its own address.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub async fn promote_after(&self, primary: &Self) -> Verdict {
-        primary.process.kill()?;
-        self.promote().await
-    }
-
-    async fn promote(&self) -> Verdict {
-        // Not waiting for it: a statement under way may be in the way of what the standby has yet to replay.
-        self.say("SELECT pg_promote(false)").await?;
-        // It waits for no standby of its own: it has none.
-        self.say("ALTER SYSTEM RESET synchronous_standby_names").await?;
-        self.say("SELECT pg_reload_conf()").await?;
-        Ok(())
+        Self::start_on(process, &[]).await
     }
 
     /// Starts one that speaks TLS with this certificate.
@@ -210,14 +155,6 @@ impl PostgresServer {
         say(self.port, sql).await
     }
 
-    /// All that it has logged.
-    ///
-    /// # Errors
-    /// When there is no log.
-    pub fn log(&self) -> Verdict<String> {
-        Ok(std::fs::read_to_string(self.process.log())?)
-    }
-
     /// Kills it and starts it again on the same data and port.
     ///
     /// # Errors
@@ -227,12 +164,13 @@ impl PostgresServer {
         self.start_again().await
     }
 
-    /// Has it end at once, all its sessions with it, and starts it again on the same data and port.
+    /// Has it end at once, all its sessions with it, and starts it again on the same data, at this port.
     ///
     /// # Errors
     /// When it does not come back.
-    pub async fn restart_at_once(&self) -> Verdict {
+    pub async fn restart_at(&mut self, port: u16) -> Verdict {
         self.quit();
+        self.port = port;
         self.start_again().await
     }
 

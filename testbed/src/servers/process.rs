@@ -23,10 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// When it still fails after a minute, with that.
-pub(super) async fn until<F: Future<Output = Verdict>>(
-    what: impl Display,
-    reached: impl Fn() -> F,
-) -> Verdict {
+pub async fn until<F: Future<Output = Verdict>>(what: impl Display, reached: impl Fn() -> F) -> Verdict {
     let end = Instant::now() + PATIENCE;
     while let Err(missing) = reached().await {
         if Instant::now() > end {
@@ -64,7 +61,8 @@ impl Process {
     }
 
     /// Its own clock, if it is in a place that has one.
-    pub(super) fn clock(&self) -> Option<&SteppedClock> {
+    #[must_use]
+    pub fn clock(&self) -> Option<&SteppedClock> {
         self.clock.as_ref()
     }
 
@@ -80,8 +78,9 @@ impl Process {
     }
 
     /// What it has written.
-    pub(super) fn log(&self) -> PathBuf {
-        self.folder().join("log")
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder().join("log")).unwrap_or_default()
     }
 
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
@@ -100,7 +99,7 @@ impl Process {
     ) -> Verdict {
         // One that did not come up may run yet, and must not write while its data is copied.
         self.kill()?;
-        let output = File::options().create(true).append(true).open(self.log())?;
+        let output = File::options().create(true).append(true).open(self.folder().join("log"))?;
         // A parent-death signal needs a step between fork and exec, which would be unsafe code here: the util-linux
         // program does it. The user is changed by the same call: the kernel forgets the signal when that is done later.
         let mut command = Command::new("setpriv");
@@ -116,7 +115,10 @@ impl Process {
     }
 
     /// Kills it, and takes from its data what was not synced.
-    pub(super) async fn cut_power(&self) -> Verdict {
+    ///
+    /// # Errors
+    /// When it was not in a place for this, or does not end.
+    pub async fn cut_power(&self) -> Verdict {
         self.kill()?;
         power::lose(self.folder(), self.data).await
     }
@@ -138,7 +140,7 @@ impl Process {
     pub(super) fn check(&self) -> Verdict {
         let ended = self.child().as_mut().context("a running server")?.try_wait()?;
         let Some(status) = ended else { return Ok(()) };
-        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let log = self.log();
         let lines: Vec<_> = log.lines().rev().take(5).collect();
         Err(Stop::failed(format!("the server ended ({status}); it said last: {lines:?}")))
     }
@@ -152,15 +154,21 @@ impl Process {
     }
 
     /// Kills it if it runs, and waits until it is gone.
-    pub(super) fn kill(&self) -> Verdict {
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn kill(&self) -> Verdict {
         let Some(mut child) = self.child().take() else { return Ok(()) };
         child.kill()?;
         child.wait()?;
         Ok(())
     }
 
-    /// Stops it where it is, or lets it go on.
-    pub(super) fn pause(&self, stopped: bool) -> Verdict {
+    /// Stops it where it is, or lets it go on; returns when it has come to a stand.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&self, stopped: bool) -> Verdict {
         pause_process(self.id()?, stopped)
     }
 }

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::clock::SteppedClock;
 use super::process::Process;
 use super::resp::Resp;
 use super::tls::Files;
@@ -39,7 +38,8 @@ pub struct Setup {
 pub struct RedisServer {
     setup: Setup,
     port: u16,
-    process: Process,
+    /// Its process.
+    pub process: Process,
 }
 
 impl RedisServer {
@@ -60,12 +60,6 @@ impl RedisServer {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// Its own clock, if it was set up to have one.
-    #[must_use]
-    pub fn clock(&self) -> Option<&SteppedClock> {
-        self.process.clock()
-    }
-
     /// Kills it and starts it again on the same port and data.
     ///
     /// # Errors
@@ -73,31 +67,6 @@ impl RedisServer {
     pub async fn restart(&self) -> Verdict {
         self.process.kill()?;
         self.launch().await
-    }
-
-    /// Kills it, takes from its log what was not synced, and starts it again.
-    ///
-    /// # Errors
-    /// When it was not set up for this, or does not come back.
-    pub async fn cut_power(&self) -> Verdict {
-        self.process.cut_power().await?;
-        self.launch().await
-    }
-
-    /// Stops it where it is, or lets it go on.
-    ///
-    /// # Errors
-    /// When it is gone.
-    pub fn pause(&self, stopped: bool) -> Verdict {
-        self.process.pause(stopped)
-    }
-
-    /// Kills it for good.
-    ///
-    /// # Errors
-    /// When that fails.
-    pub fn kill(&self) -> Verdict {
-        self.process.kill()
     }
 
     async fn launch(&self) -> Verdict {

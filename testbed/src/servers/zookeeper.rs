@@ -48,7 +48,8 @@ pub struct ZkServer {
     setup: Setup,
     port: u16,
     tls_port: u16,
-    process: Process,
+    /// Its process.
+    pub process: Process,
 }
 
 impl ZkServer {
@@ -90,20 +91,6 @@ impl ZkServer {
     #[must_use]
     pub fn data(&self) -> PathBuf {
         self.process.data().join("version-2")
-    }
-
-    /// What it has written.
-    #[must_use]
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.process.log()).unwrap_or_default()
-    }
-
-    /// Kills it, as a crash would.
-    ///
-    /// # Errors
-    /// When that fails.
-    pub fn kill(&self) -> Verdict {
-        self.process.kill()
     }
 
     /// Starts it again on the same data and ports.
@@ -179,7 +166,7 @@ impl ZkServer {
     /// When it does not soon, or has ended.
     pub async fn ready(&self) -> Verdict {
         let ready = self.process.until(|| async { self.mode().await.is_some() }).await;
-        ready.map_err(|stop| stop.during(self.log()))
+        ready.map_err(|stop| stop.during(self.process.log()))
     }
 
     /// Kills it and starts it again.
@@ -187,27 +174,9 @@ impl ZkServer {
     /// # Errors
     /// When it does not come back.
     pub async fn restart(&self) -> Verdict {
-        self.kill()?;
+        self.process.kill()?;
         self.launch()?;
         self.ready().await
-    }
-
-    /// Kills it, takes from its data what was not synced, and starts it again.
-    ///
-    /// # Errors
-    /// When it was not set up for this, or does not come back.
-    pub async fn cut_power(&self) -> Verdict {
-        self.process.cut_power().await?;
-        self.launch()?;
-        self.ready().await
-    }
-
-    /// Stops it where it is, or lets it go on.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn pause(&self, stopped: bool) -> Verdict {
-        self.process.pause(stopped)
     }
 
     /// `standalone`, `leader` or `follower`; `None` while it does not serve.
