@@ -114,7 +114,7 @@ fault "max_hold is forgotten" $client/entry/state.rs \
     's/self\.hold_until = upkeep\.max_hold\.map\(\|hold\| now \+ hold\);/let _ = (upkeep.max_hold, now);/' \
     memory max_hold_ends_it
 fault "a lock lost by the clock is given back at once" $client/renewer.rs \
-    's/client\.give_back_unreceived\(&entry\);/client.give_back(\&entry);/' \
+    's/client\.settle\(&entry, now\);\n/client.give_back(\&entry);\n            client.schedule.track(\&entry);\n/' \
     memory lost_locks_stay_until_their_guard_goes
 fault "a lost lock is given back in its lock-delay" $client/entry/mod.rs \
     's/let delayed = lost \&\& /let delayed = false \&\& lost \&\& /' \
@@ -138,7 +138,7 @@ fault "who asks for the next answer gets the one under way" lock-core/src/toolki
     's/under_way = self\.0\.lock\(\)\.clone\(\);/under_way = self.0.lock().clone().filter(|_| false);/' \
     unit toolkit::single_flight::tests::who_asks_for_the_next_gets_no_answer_to_what_began_before
 fault "a close gives back what a guard has" $client/close.rs \
-    's/(LossReason::Closed\);.*?)give_back_unreceived/$1give_back/s' \
+    's/(LossReason::Closed\);.*?)client\.settle\(entry, now\);/$1client.give_back(entry);\n        client.schedule.track(entry);/s' \
     client closing::a_closed_client_gives_back_no_lock_under_work
 fault "renewals one by one" $client/renewer.rs \
     's/client\.capabilities\.max_batch\.max\(1\)/1/' \
@@ -214,7 +214,7 @@ fault "who hands over releases" $around/hand_over.rs \
     's/Ok\(HandOver \{ ticket, token/client.release_later(ticket.clone(), lease, false);\n        Ok(HandOver { ticket, token/' \
     redis hand_over_survives_its_giver
 fault "at_least: only the client keeps it" $client/acquire.rs \
-    's/self\.upkeep\.at_least\.map_or\(self\.lease, .*?\)\),/self.lease,/' \
+    's/self\.upkeep\.at_least\.map_or\(self\.upkeep\.lease, .*?\)\),/self.upkeep.lease,/' \
     redis at_least_after_a_crash
 fault "at_least: a release ends it" $client/give_back.rs \
     's/stay\.filter\(.*?clock\.now\(\)\)/stay.filter(|_| false)/' \

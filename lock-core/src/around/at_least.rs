@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::client::entry::AtLeast;
 use crate::client::lock::Lock;
 use crate::error::Result;
 
@@ -36,8 +35,7 @@ impl Lock {
     pub fn at_least(mut self, time: Duration) -> Result<Self> {
         let client = &self.client;
         client.capabilities.require(client.capabilities.resume, "resume", &client.info.scheme)?;
-        let stay = client.capabilities.round_lease(time, client.settings.max_ttl)?;
-        self.terms.upkeep.at_least = Some(AtLeast { stay, ttl: self.terms.lease });
+        self.terms.upkeep.at_least = Some(client.capabilities.round_lease(time, client.settings.max_ttl)?);
         Ok(self)
     }
 }

@@ -55,9 +55,7 @@ async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
             held.retain(|entry| {
                 let unused = entry.end_unreceived(now);
                 if unused {
-                    // Tracked until its release is counted: a `close` at the same time waits for one of both.
-                    client.give_back_unreceived(entry);
-                    client.schedule.track(entry);
+                    client.settle(entry, now);
                 }
                 !unused
             });

@@ -339,7 +339,7 @@ impl Observe {
 
 /// Asks until another one leads than `seen`.
 async fn change(election: &Election, seen: Option<&Option<Leader>>) -> Option<Leader> {
-    let pause = ask_every(election.lock.terms.lease);
+    let pause = ask_every(election.lock.terms.upkeep.lease);
     let mut first = seen.is_none();
     loop {
         if !std::mem::take(&mut first) && !election.locks.client.sleep(pause).await {

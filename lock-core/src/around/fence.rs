@@ -170,9 +170,7 @@ impl Fence {
     /// [`Stale`] when a larger one has been here.
     pub fn admit(&self, name: &LockName, token: FencingToken, raise: bool) -> Result<(), Stale> {
         let mut watermarks = self.newest.lock();
-        if let Some(newest) = watermarks.get(name).filter(|newest| token < **newest) {
-            return Err(Stale::new(name.clone(), token, *newest));
-        }
+        compare(name, token, watermarks.get(name).map(|newest| newest.get()))?;
         if raise {
             watermarks.insert(name.clone(), token);
         }

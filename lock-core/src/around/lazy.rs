@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
+use crate::client::runtime;
 use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
@@ -57,11 +58,7 @@ impl Inner {
         if let Some(store) = self.store.get() {
             return Ok(Arc::clone(store));
         }
-        let opened = self.opened().await;
-        if let Err(error) = &opened {
-            *self.failed.lock() = Some((Instant::now(), error.clone()));
-        }
-        opened
+        self.opened().await.inspect_err(|error| *self.failed.lock() = Some((Instant::now(), error.clone())))
     }
 
     async fn opened(&self) -> Opened {
@@ -106,22 +103,12 @@ fn lacks(counted: &Capabilities, has: &Capabilities) -> Option<&'static str> {
 }
 
 impl Lazy {
-    /// The store of a client: locks are built on what its driver declares.
-    pub(crate) fn new(driver: Driver, url: StoreUrl, context: Context) -> Result<Self> {
-        let lazy = Self::of(driver, url, context, false)?;
-        lazy.counts_on(driver.capabilities);
-        Ok(lazy)
-    }
-
-    /// A member of a quorum: tells at once that it is not there while it is being connected to, and for a second after.
-    pub(crate) fn member(driver: Driver, url: StoreUrl, context: Context) -> Result<Self> {
-        Self::of(driver, url, context, true)
-    }
-
-    fn of(driver: Driver, url: StoreUrl, context: Context, is_member: bool) -> Result<Self> {
-        let runtime = Handle::try_current()
-            .map_err(|_| Error::new(ErrorKind::Misuse, "a client is made inside a Tokio runtime"))?;
-        let (store, counted_on, failed) = (OnceLock::new(), OnceLock::new(), Mutex::new(None));
+    /// The store of a client, whose locks are built on what its driver declares, or a member of a quorum: that tells at once that it
+    /// is not there while it is being connected to, and for a second after.
+    pub(crate) fn new(driver: Driver, url: StoreUrl, context: Context, is_member: bool) -> Result<Self> {
+        let runtime = runtime::current()?;
+        let counted_on = if is_member { OnceLock::new() } else { driver.capabilities.into() };
+        let (store, failed) = (OnceLock::new(), Mutex::new(None));
         let closed = AtomicBool::new(false);
         let inner = Arc::new(Inner { driver, url, context, store, counted_on, failed, closed });
         Ok(Self { inner, opening: SingleFlight::default(), runtime, is_member })
@@ -376,6 +363,6 @@ mod tests {
 
     fn if_a_member(driver: Driver) -> impl Fn(bool) -> Lazy {
         let context = Context::new(Arc::new(BootClock));
-        move |member| Lazy::of(driver, "memory://".parse().unwrap(), context.clone(), member).unwrap()
+        move |member| Lazy::new(driver, "memory://".parse().unwrap(), context.clone(), member).unwrap()
     }
 }

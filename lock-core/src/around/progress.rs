@@ -81,7 +81,7 @@ impl Future for Acquire<'_> {
 
 async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
     let progress = Progress::default();
-    let mut call = pin!(lock.acquire_with(progress.clone()));
+    let mut call = pin!(lock.acquire_with(progress.clone(), None));
     let guard = match tell {
         None => watched(&lock.client, &lock.terms, &progress, Outcome::Failed, call).await?,
         Some(tell) => {
@@ -114,7 +114,7 @@ async fn telling<T>(lock: &Lock, progress: &Progress, mut tell: Tell<'_>) -> T {
                 last = now;
             }
         }
-        let next = client.clock.now() + ask_every(lock.terms.lease);
+        let next = client.clock.now() + ask_every(lock.terms.upkeep.lease);
         if !client.sleep_until(next).await {
             return std::future::pending().await;
         }

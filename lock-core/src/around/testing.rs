@@ -69,11 +69,10 @@ pub fn lose(guard: &Guard, reason: LossReason) {
     let Handle { client, entry } = guard.handle();
     let now = client.clock.now();
     entry.end(now, reason);
-    client.noticed(entry, now);
     if reason == LossReason::NotHeld {
         client.give_back(entry);
     }
-    client.schedule.track(entry);
+    client.settle(entry, now);
 }
 
 /// Holds the lock `name` by another client of the same store, whatever has become of the way of `locks` to it.

@@ -23,7 +23,6 @@ use crate::token::{FencingToken, TokenEpoch};
 pub(crate) struct Terms {
     pub(crate) name: LockName,
     pub(crate) mode: Mode,
-    pub(crate) lease: Duration,
     pub(super) waiter_lease: Duration,
     pub(super) delay: Duration,
     pub(super) note: Note,
@@ -38,9 +37,9 @@ impl Terms {
             self.name.clone(),
             HolderId::random()?,
             self.mode,
-            self.upkeep.at_least.map_or(self.lease, |least| least.stay.max(self.lease)),
+            self.upkeep.at_least.map_or(self.upkeep.lease, |least| least.max(self.upkeep.lease)),
         )
-        .waiter_lease(self.waiter_lease.min(self.lease))
+        .waiter_lease(self.waiter_lease.min(self.upkeep.lease))
         .delay(self.delay)
         .queue(queue)
         .note(self.note.clone())
@@ -108,7 +107,7 @@ impl Failed {
         }
         let silent = client.clock.now().saturating_since(self.answered);
         let few = self.count <= terms.retry.errors;
-        let short = terms.retry.errors > 0 && silent < terms.waiter_lease.min(terms.lease);
+        let short = terms.retry.errors > 0 && silent < terms.waiter_lease.min(terms.upkeep.lease);
         (few || short).then_some(self.count)
     }
 }
@@ -252,8 +251,7 @@ async fn in_line(handle: Handle) -> Result<Attempt> {
     let (client, entry) = (Arc::clone(&handle.client), Arc::clone(&handle.entry));
     let (mut failures, mut failure) = (0_u32, None);
     loop {
-        let mut changed = std::pin::pin!(entry.changed.notified());
-        changed.as_mut().enable();
+        let changed = entry.changed.notified();
         let now = client.clock.now();
         if entry.is_to_be_lengthened() {
             ask_again(&handle).await;

@@ -75,7 +75,7 @@ impl Locks {
         url.check_options(&[crate::config::OPTIONS, driver.options])?;
         let settings = defaults.merge_url(&mut url)?;
         let backend = match settings.lazy {
-            true => Arc::new(Lazy::new(*driver, url, Context::new(Arc::clone(&clock)))?),
+            true => Arc::new(Lazy::new(*driver, url, Context::new(Arc::clone(&clock)), false)?),
             false => match driver.open(url.clone(), Context::new(Arc::clone(&clock))).await {
                 Ok(backend) => backend,
                 Err(error) => return Err(greeting::explained(error, &url).await),

@@ -50,9 +50,7 @@ fn end_all(client: &Arc<Client>) -> (Vec<Arc<Entry>>, Vec<Arc<Entry>>) {
     let watched = entries.iter().filter(|entry| entry.is_watched()).cloned().collect();
     for entry in &entries {
         entry.end(now, LossReason::Closed);
-        client.noticed(entry, now);
-        client.give_back_unreceived(entry);
-        client.schedule.track(entry);
+        client.settle(entry, now);
     }
     entries.retain(|entry| entry.is_kept());
     (entries, watched)

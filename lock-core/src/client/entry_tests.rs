@@ -32,6 +32,7 @@ fn request() -> Request {
 fn upkeep() -> Upkeep {
     Upkeep {
         margin: Margin::new(0.1, Duration::ZERO).unwrap(),
+        lease: SEC(30),
         auto_renew: true,
         max_hold: None,
         at_least: None,

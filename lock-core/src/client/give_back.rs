@@ -32,11 +32,14 @@ impl Client {
         self.release_owed(entry, entry.take_owed());
     }
 
-    /// The same for an entry that is over before a caller has received it.
-    pub(crate) fn give_back_unreceived(self: &Arc<Self>, entry: &Entry) {
-        // Counted before it is taken: a `close` that finds nothing owed waits for the release.
+    /// After a change of an entry: one that is over before a caller has received it is given back. One that a guard has is not: work
+    /// may still be running under it.
+    pub(crate) fn settle(self: &Arc<Self>, entry: &Arc<Entry>, now: Timestamp) {
+        self.noticed(entry, now);
+        // Counted before it is taken, and tracked until then: a `close` that finds nothing owed waits for the release.
         let _counted = self.background.begin();
         self.release_owed(entry, entry.take_unreceived());
+        self.schedule.track(entry);
     }
 
     fn release_owed(self: &Arc<Self>, entry: &Entry, ticket: Option<Ticket>) {

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::acquire::{self, Terms};
 use super::guard::Guard;
@@ -73,7 +74,6 @@ impl Lock {
         let terms = Terms {
             name,
             mode,
-            lease: settings.ttl,
             waiter_lease: settings.waiter_lease,
             delay: settings.lock_delay,
             note: client.note.clone(),
@@ -115,21 +115,17 @@ impl Lock {
         self.terms.mode
     }
 
-    /// Always gives a guard.
-    pub(crate) async fn acquire_with(&self, progress: Progress) -> Result<Option<Guard>> {
+    /// Takes it on the client's runtime, wherever the caller is. Without a `limit` it always gives a guard.
+    pub(crate) async fn acquire_with(
+        &self,
+        progress: Progress,
+        limit: Option<Duration>,
+    ) -> Result<Option<Guard>> {
         if self.client.is_home() {
-            return self.client.here(pin!(self.take(Some(&progress)))).await;
+            return self.client.here(pin!(self.within(limit, &progress))).await;
         }
         let lock = self.clone();
-        self.elsewhere(async move { lock.take(Some(&progress)).await }).await
-    }
-
-    /// Makes a call on the client's runtime for a caller who is not there.
-    pub(super) async fn elsewhere(
-        &self,
-        call: impl Future<Output = Result<Option<Guard>>> + Send + 'static,
-    ) -> Result<Option<Guard>> {
-        let call = Box::pin(async move { Ok(call.await?.inspect(Guard::sent)) });
+        let call = Box::pin(async move { Ok(lock.within(limit, &progress).await?.inspect(Guard::sent)) });
         Ok(self.client.at_home(call).await?.inspect(Guard::arrived))
     }
 

@@ -14,8 +14,7 @@ impl Entry {
     /// Waits for a change after which `done` says so.
     pub(crate) async fn until(&self, done: impl Fn() -> bool) {
         loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            changed.as_mut().enable();
+            let changed = self.changed.notified();
             if done() {
                 return;
             }
@@ -81,8 +80,7 @@ impl Guard {
         let Handle { client, entry } = self.handle();
         let _watch = entry.watch();
         loop {
-            let mut changed = std::pin::pin!(entry.changed.notified());
-            changed.as_mut().enable();
+            let changed = entry.changed.notified();
             let view = entry.view(client.clock.now());
             if let Some(picked) = pick(view) {
                 return picked;

@@ -45,7 +45,7 @@ mod give_back;
 pub(crate) mod hold;
 pub(crate) mod progress;
 mod renewer;
-mod runtime;
+pub(crate) mod runtime;
 mod schedule;
 mod shared;
 mod sync;

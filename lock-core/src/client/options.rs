@@ -26,10 +26,7 @@ impl Lock {
     /// # }
     /// ```
     pub fn ttl(mut self, ttl: Duration) -> Result<Self> {
-        self.terms.lease = self.round(ttl)?;
-        if let Some(least) = &mut self.terms.upkeep.at_least {
-            least.ttl = self.terms.lease;
-        }
+        self.terms.upkeep.lease = self.round(ttl)?;
         Ok(self)
     }
 

@@ -95,20 +95,12 @@ impl Slot {
     ) -> Result<Option<Guard>> {
         let caller = Caller::new(self);
         loop {
-            let ask = || {
-                let (client, own, asked) = (Arc::clone(client), terms.clone(), waits.cloned());
-                async move { acquire::acquire(&client, &own, asked.as_ref()).await }
-            };
-            match caller.join(terms, waits, ask)? {
-                Joined::Entered(guard) => return Ok(Some(guard)),
-                // Whether the owner will hold is not known now.
-                Joined::Anothers if waits.is_none() => return Ok(None),
-                Joined::Mine | Joined::Anothers => {}
+            if let Some(answer) = caller.join(client, terms, waits)? {
+                return Ok(answer);
             }
-            match poll_fn(|cx| caller.poll(cx, waits)).await? {
-                Some(None) if waits.is_some() => {}
-                Some(answer) => return Ok(answer),
-                None => {}
+            let ended = poll_fn(|cx| caller.poll(cx, waits)).await?;
+            if let Some(answer) = ended.filter(|answer| answer.is_some() || waits.is_none()) {
+                return Ok(answer);
             }
         }
     }
@@ -155,15 +147,6 @@ impl Wake for Slot {
     }
 }
 
-enum Joined {
-    /// Held already: entered again.
-    Entered(Guard),
-    /// This caller has begun to ask.
-    Mine,
-    /// Another one is asking.
-    Anothers,
-}
-
 /// One call to acquire.
 struct Caller<'a> {
     slot: &'a Arc<Slot>,
@@ -179,25 +162,30 @@ impl<'a> Caller<'a> {
         Self { slot, id }
     }
 
-    /// Enters again if held, refuses what would wait for itself, or takes part in asking.
-    fn join<F>(&self, terms: &Terms, waits: Option<&Progress>, ask: impl FnOnce() -> F) -> Result<Joined>
-    where
-        F: Future<Output = Result<Option<Handle>>> + Send + 'static,
-    {
+    /// Enters again if held, refuses what would wait for itself, or takes part in asking: `None`. A try takes part in nothing that
+    /// another one asks for: whether the owner will hold is not known now.
+    fn join(
+        &self,
+        client: &Arc<Client>,
+        terms: &Terms,
+        waits: Option<&Progress>,
+    ) -> Result<Option<Option<Guard>>> {
         let mut state = self.slot.state.lock();
         let hold = state.hold.upgrade();
         // A lost lock is not entered; the owner asks anew.
         let guard = hold.as_ref().and_then(|hold| hold.enter().ok());
         let has = guard.as_ref().map(Guard::mode).or(state.asking.as_ref().map(|asking| asking.mode));
         if has.is_none() {
-            let (mode, progress) = (terms.mode, waits.cloned());
-            state.asking = Some(Asking { mode, caller: self.id, progress, call: Box::pin(ask()) });
+            let (client, own, progress) = (Arc::clone(client), terms.clone(), waits.cloned());
+            let asked = progress.clone();
+            let call = Box::pin(async move { acquire::acquire(&client, &own, asked.as_ref()).await });
+            state.asking = Some(Asking { mode: terms.mode, caller: self.id, progress, call });
         }
         // Before `hold`, which may be the last of its lock.
         drop(state);
         match has {
-            None => Ok(Joined::Mine),
-            Some(has) if has.covers(terms.mode) => Ok(guard.map_or(Joined::Anothers, Joined::Entered)),
+            None => Ok(None),
+            Some(has) if has.covers(terms.mode) => Ok((guard.is_some() || waits.is_none()).then_some(guard)),
             Some(has) => {
                 let text = format!(
                     "the owner has `{}` in mode {has} and would wait for itself in mode {}",

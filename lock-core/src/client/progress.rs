@@ -59,8 +59,7 @@ impl Progress {
 
     /// Waits until others are known to be ahead.
     pub(crate) async fn is_behind(&self) {
-        let mut others = std::pin::pin!(self.0.changed.notified());
-        others.as_mut().enable();
+        let others = self.0.changed.notified();
         if !self.0.learned.lock().others_ahead {
             others.await;
         }

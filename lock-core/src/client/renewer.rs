@@ -34,10 +34,7 @@ fn round(client: &Weak<Client>) -> Option<Option<Timestamp>> {
     let (mut entries, mut due) = (Vec::new(), Vec::new());
     for entry in client.schedule.due(now) {
         if let View::Over(_) = entry.view(now) {
-            client.noticed(&entry, now);
-            // Work may still be running under a hold: its guard gives it back.
-            client.give_back_unreceived(&entry);
-            client.schedule.track(&entry);
+            client.settle(&entry, now);
             continue;
         }
         let renewal = entry.due_renewal(now);
@@ -68,8 +65,6 @@ async fn renew(client: Arc<Client>, sent: Timestamp, entries: Vec<Arc<Entry>>, d
             observers.renewed(entry, now, &answer);
         }
         entry.renewed(sent, now, &answer);
-        client.noticed(entry, now);
-        client.schedule.track(entry);
-        client.give_back_unreceived(entry);
+        client.settle(entry, now);
     }
 }

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// # Errors
 /// [`ErrorKind::Misuse`] when there is none, or when it has no timers.
-pub(super) fn current() -> Result<Handle> {
+pub(crate) fn current() -> Result<Handle> {
     let misuse = |text| Error::new(ErrorKind::Misuse, text);
     let runtime = Handle::try_current().map_err(|_| misuse("a client is made inside a Tokio runtime"))?;
     // Tokio says this only by a panic, when a timer is made.

@@ -1,14 +1,16 @@
 //! The settings of a client that are the same on every store, from a URL or a serde struct.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::around::observer::wanted::Wanted;
+use crate::around::observer::event::{Group, Observer};
 use crate::backend::Note;
 use crate::capabilities::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{self, Margin};
 use crate::store::options::OptionSpec;
 use crate::token::TokenEpoch;
+use crate::toolkit::Given;
 
 /// The options every store's URL takes.
 pub const OPTIONS: &[OptionSpec] = Settings::OPTIONS;
@@ -52,7 +54,8 @@ crate::toolkit::options! {
         token_epoch: TokenEpoch = "0",
     }
     skip {
-        pub(crate) wanted: Wanted,
+        pub(crate) observed_by: Option<Given<Arc<dyn Observer>>>,
+        pub(crate) grouped_by: Option<Group>,
     }
 }
 

@@ -41,8 +41,8 @@ pub(crate) struct Client {
 impl Client {
     /// How this client keeps what it holds, unless a lock says otherwise.
     pub(crate) fn upkeep(&self) -> Upkeep {
-        let Settings { auto_renew, max_hold, .. } = self.settings;
-        Upkeep { margin: self.margin, auto_renew, max_hold, at_least: None }
+        let Settings { ttl, auto_renew, max_hold, .. } = self.settings;
+        Upkeep { margin: self.margin, lease: ttl, auto_renew, max_hold, at_least: None }
     }
 
     pub(crate) fn open(&self) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::around::observer::Outcome;
 use crate::around::observer::acquiring::watched;
 use crate::around::progress::Acquire;
 use crate::clock::sleep_until;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 impl Lock {
     /// Acquires, waiting as long as it takes: in the line, or asking again if [`Lock::unfair`].
@@ -58,19 +58,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        let call = pin!(async {
-            if self.client.is_home() {
-                return self.client.here(pin!(self.try_once())).await;
-            }
-            let lock = self.clone();
-            self.elsewhere(async move { lock.try_once().await }).await
-        });
-        watched(&self.client, &self.terms, &Progress::default(), Outcome::Busy, call).await
-    }
-
-    async fn try_once(&self) -> Result<Option<Guard>> {
-        let tried = self.take(None).await;
-        tried.map_err(|error| error.during("try_acquire").at(&self.client.info.address))
+        self.bounded(Duration::ZERO, Outcome::Busy).await
     }
 
     /// Acquires, waiting at most `timeout`; `None` when the time is over and the store has answered in it that others
@@ -96,27 +84,28 @@ impl Lock {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
-        let progress = Progress::default();
-        let call = pin!(async {
-            if self.client.is_home() {
-                return self.client.here(pin!(self.until_held_or(timeout, &progress))).await;
-            }
-            let (lock, progress) = (self.clone(), progress.clone());
-            self.elsewhere(async move { lock.until_held_or(timeout, &progress).await }).await
-        });
-        watched(&self.client, &self.terms, &progress, Outcome::Timeout, call).await
+        self.bounded(timeout, Outcome::Timeout).await
     }
 
-    async fn until_held_or(&self, timeout: Duration, progress: &Progress) -> Result<Option<Guard>> {
+    async fn bounded(&self, timeout: Duration, over: Outcome) -> Result<Option<Guard>> {
+        let progress = Progress::default();
+        let call = pin!(self.acquire_with(progress.clone(), Some(timeout)));
+        watched(&self.client, &self.terms, &progress, over, call).await
+    }
+
+    /// Takes it within `limit` if there is one; once where that is zero.
+    pub(super) async fn within(&self, limit: Option<Duration>, progress: &Progress) -> Result<Option<Guard>> {
+        let Some(timeout) = limit else { return self.take(Some(progress)).await };
+        let at_store = |error: Error| error.at(&self.client.info.address);
         if timeout.is_zero() {
-            return self.try_once().await;
+            return self.take(None).await.map_err(|error| at_store(error.during("try_acquire")));
         }
         let until = self.client.clock.now() + timeout;
         tokio::select! {
             biased;
             guard = self.take(Some(progress)) => guard,
             () = sleep_until(&self.client.clock, until) => {
-                progress.timed_out(timeout).map(|()| None).map_err(|error| error.at(&self.client.info.address))
+                progress.timed_out(timeout).map(|()| None).map_err(at_store)
             }
         }
     }

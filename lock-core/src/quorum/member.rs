@@ -31,7 +31,7 @@ pub(super) fn read(nth: usize, text: &str, drivers: &[Driver]) -> Result<(Driver
 /// # Errors
 /// What opening says when that fails on a majority, or when a URL can never work.
 pub(super) async fn open_all(members: Vec<(Driver, StoreUrl)>, context: &Context) -> Result<Vec<Arc<Lazy>>> {
-    let member = |(driver, url)| Lazy::member(driver, url, context.clone()).map(Arc::new);
+    let member = |(driver, url)| Lazy::new(driver, url, context.clone(), true).map(Arc::new);
     let members = members.into_iter().map(member).collect::<Result<Vec<_>>>()?;
     let opening = members.iter().map(|member| {
         let member = Arc::clone(member);

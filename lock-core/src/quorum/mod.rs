@@ -73,12 +73,12 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
 use crate::client::background::Background;
+use crate::client::runtime;
 use crate::client::tries::Turns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::round_up;
@@ -215,8 +215,7 @@ impl Quorum {
                 return bad(format!("{} is a member twice: one store has one vote", info.address));
             }
         }
-        let runtime = Handle::try_current()
-            .map_err(|_| Error::new(ErrorKind::Misuse, "a quorum is made inside a tokio runtime"))?;
+        let runtime = runtime::current()?;
         let addresses: Vec<_> = infos.into_iter().map(|info| info.address).collect();
         let all: Vec<_> = members.iter().map(|member| member.capabilities()).collect();
         let mut capabilities = combined(&all);

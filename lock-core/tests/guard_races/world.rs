@@ -72,7 +72,7 @@ impl World {
     fn new(answer: Renewed) -> Self {
         let request = Request::new(LockName::new("raced").unwrap(), MINE, Mode::Exclusive, LEASE);
         let margin = Margin::new(0.1, Duration::ZERO).unwrap();
-        let upkeep = Upkeep { margin, auto_renew: true, max_hold: None, at_least: None };
+        let upkeep = Upkeep { margin, lease: LEASE, auto_renew: true, max_hold: None, at_least: None };
         Self(Arc::new(Inner {
             entry: Entry::new(&request, upkeep, at(100), at(100), answer).unwrap(),
             store: Mutex::new(Store { holder: MINE, releases: Vec::new() }),

@@ -44,62 +44,53 @@ pub(crate) async fn watched(
     terms: &Terms,
     progress: &Progress,
     over: Outcome,
-    call: impl Future<Output = Result<Option<Guard>>> + Unpin,
-) -> Result<Option<Guard>> {
-    match &client.observers {
-        None => call.await,
-        // In a place of its own: without observers it costs nothing.
-        Some(observers) => Box::pin(observed(observers, (client, terms), progress, over, call)).await,
-    }
-}
-
-async fn observed(
-    observers: &Observers,
-    (client, terms): (&Client, &Terms),
-    progress: &Progress,
-    over: Outcome,
     mut call: impl Future<Output = Result<Option<Guard>>> + Unpin,
 ) -> Result<Option<Guard>> {
-    let of = observers.subject(&terms.name, terms.mode);
-    let mut acquiring = Acquiring {
-        observers,
-        clock: &*client.clock,
-        began: client.clock.now(),
-        span: Span::acquire(&of),
-        of,
-        waits: AtomicBool::new(false),
-        progress,
-        outcome: Outcome::Cancelled,
-    };
-    let waiting = async {
-        progress.is_behind().await;
-        acquiring.waits.store(true, Ordering::Relaxed);
-        observers.tell(Some(&acquiring.span), &Event::Waiting(&acquiring.of));
-        if client.sleep_until(client.clock.now() + PLACE_AFTER).await {
-            // Nobody need know it: it is not asked for again.
-            let _ = progress.look(client, &terms.name).await;
+    let Some(observers) = &client.observers else { return call.await };
+    // In a place of its own: without observers it costs nothing.
+    Box::pin(async move {
+        let of = observers.subject(&terms.name, terms.mode);
+        let mut acquiring = Acquiring {
+            observers,
+            clock: &*client.clock,
+            began: client.clock.now(),
+            span: Span::acquire(&of),
+            of,
+            waits: AtomicBool::new(false),
+            progress,
+            outcome: Outcome::Cancelled,
+        };
+        let waiting = async {
+            progress.is_behind().await;
+            acquiring.waits.store(true, Ordering::Relaxed);
+            observers.tell(Some(&acquiring.span), &Event::Waiting(&acquiring.of));
+            if client.sleep_until(client.clock.now() + PLACE_AFTER).await {
+                // Nobody need know it: it is not asked for again.
+                let _ = progress.look(client, &terms.name).await;
+            }
+            std::future::pending().await
+        };
+        let answer = acquiring.span.around(async {
+            tokio::select! {
+                biased;
+                answer = &mut call => answer,
+                never = waiting => never,
+            }
+        });
+        let answer = answer.await;
+        acquiring.outcome = match &answer {
+            Ok(Some(_)) => Outcome::Acquired,
+            Ok(None) => over,
+            Err(error) if error.kind() == ErrorKind::Evicted => Outcome::Evicted,
+            Err(error) if error.kind() == ErrorKind::Busy => Outcome::Busy,
+            Err(_) => Outcome::Failed,
+        };
+        let of = acquiring.of.clone();
+        drop(acquiring);
+        if let Ok(Some(guard)) = &answer {
+            observers.begun(guard.entry(), of, client.clock.now());
         }
-        std::future::pending().await
-    };
-    let answer = acquiring.span.around(async {
-        tokio::select! {
-            biased;
-            answer = &mut call => answer,
-            never = waiting => never,
-        }
-    });
-    let answer = answer.await;
-    acquiring.outcome = match &answer {
-        Ok(Some(_)) => Outcome::Acquired,
-        Ok(None) => over,
-        Err(error) if error.kind() == ErrorKind::Evicted => Outcome::Evicted,
-        Err(error) if error.kind() == ErrorKind::Busy => Outcome::Busy,
-        Err(_) => Outcome::Failed,
-    };
-    let of = acquiring.of.clone();
-    drop(acquiring);
-    if let Ok(Some(guard)) = &answer {
-        observers.begun(guard.entry(), of, client.clock.now());
-    }
-    answer
+        answer
+    })
+    .await
 }

@@ -1,4 +1,4 @@
-//! What observers are given.
+//! Observers, and what they are given.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,34 @@ use crate::mode::Mode;
 use crate::model::loss::LossReason;
 use crate::name::LockName;
 use crate::token::FencingToken;
+use crate::toolkit::Given;
+
+/// Is called with what happens to the locks of a client; see [`Settings::observer`](crate::Settings::observer).
+///
+/// ```
+/// # use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
+/// # use onelock::{Event, Observer};
+/// #[derive(Default)]
+/// struct Losses(AtomicU32);
+///
+/// impl Observer for Losses {
+///     fn on_event(&self, event: &Event<'_>) {
+///         if let Event::Ended { reason, .. } = event && reason.is_loss() {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// let losses = Arc::new(Losses::default());
+/// let settings = onelock::Settings::default().observer(losses.clone());
+/// ```
+pub trait Observer: Send + Sync + 'static {
+    /// Called in the task that the event happens in, with no lock of the library held: it must not block. A panic of it ends nothing
+    /// but this call.
+    fn on_event(&self, event: &Event<'_>);
+}
+
+/// What makes the label `group` of a name.
+pub(crate) type Group = Given<Box<dyn Fn(&str) -> String + Send + Sync>>;
 
 /// The lock that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use super::{Event, Observer, Outcome, Subject};
 use crate::mode::Mode;
 use crate::model::loss::LossReason;
 
+#[derive(Default)]
 pub(super) struct Metrics {
     store: Arc<str>,
     recorder: usize,
@@ -56,15 +57,7 @@ impl Metrics {
             "onelock_reconnects_total",
             "Times that the store answered again after failed calls"
         );
-        Self {
-            store: Arc::clone(store),
-            recorder: recorder(),
-            exclusive: Handles::default(),
-            shared: Handles::default(),
-            permit: Handles::default(),
-            acquires: OnceLock::new(),
-            releases: OnceLock::new(),
-        }
+        Self { store: Arc::clone(store), recorder: recorder(), ..Self::default() }
     }
 
     /// The handles of its mode, where they may be used.

@@ -34,18 +34,16 @@ use crate::token::FencingToken;
 use crate::toolkit::{Given, Mutex};
 
 pub(crate) mod acquiring;
-mod event;
+pub(crate) mod event;
 #[cfg(feature = "metrics")]
 mod metrics;
 pub(crate) mod requests;
 mod spans;
-pub(crate) mod wanted;
 
+use event::Group;
 use spans::Span;
-use wanted::Group;
 
-pub use event::{Event, Outcome, Subject};
-pub use wanted::Observer;
+pub use event::{Event, Observer, Outcome, Subject};
 
 impl Settings {
     /// Tells `observer` what happens to the locks of this client. The features `tracing` and `metrics` need no observer.
@@ -66,7 +64,7 @@ impl Settings {
     /// ```
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.wanted.observer = Some(Given::new(observer));
+        self.observed_by = Some(Given::new(observer));
         self
     }
 
@@ -78,7 +76,7 @@ impl Settings {
     /// ```
     #[must_use]
     pub fn metric_group(mut self, group: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
-        self.wanted.group = Some(Given::new(Box::new(group)));
+        self.grouped_by = Some(Given::new(Box::new(group)));
         self
     }
 }
@@ -104,10 +102,10 @@ impl Observers {
     pub(crate) fn new(settings: &Settings, store: &str) -> Option<Arc<Self>> {
         let store = Arc::from(store);
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "one more with metrics"))]
-        let mut all: Vec<_> = settings.wanted.observer.iter().map(|given| Arc::clone(given.get())).collect();
+        let mut all: Vec<_> = settings.observed_by.iter().map(|given| Arc::clone(given.get())).collect();
         #[cfg(feature = "metrics")]
         all.push(Arc::new(metrics::Metrics::described(&store)));
-        let group = settings.wanted.group.clone();
+        let group = settings.grouped_by.clone();
         let observed = !all.is_empty() || cfg!(feature = "tracing");
         observed.then(|| Arc::new(Self { store, all, group, holds: Mutex::default() }))
     }

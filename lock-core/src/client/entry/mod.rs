@@ -16,7 +16,7 @@ use crate::model::loss::LossReason;
 use crate::token::{FencingToken, TokenEpoch};
 use state::{Phase, State, number};
 
-pub(crate) use state::{AtLeast, Upkeep, View};
+pub(crate) use state::{Upkeep, View};
 
 /// Where the renewer has an entry: the moment of its next event, and a number that makes it unique.
 pub(crate) type Key = (Timestamp, u64);
@@ -82,12 +82,12 @@ impl Entry {
 
     /// The ticket with all that is known.
     fn numbered(&self, state: &State) -> Ticket {
-        self.ticket.clone().token(state.number.map(|number| number.raw))
+        self.ticket.clone().token(state.number)
     }
 
     /// The token the user sees; every holder has one.
     pub(crate) fn token(&self) -> Option<FencingToken> {
-        self.state.lock().number.map(|number| number.sealed)
+        self.state.lock().number.map(|raw| self.epoch.shown(raw))
     }
 
     /// What it is at `now`. Once over it stays over: this is where a passed deadline becomes loss.
@@ -192,7 +192,7 @@ impl Entry {
         let mut state = self.state.lock();
         // Of another epoch: the renewal that follows tells it.
         let _ = state.learn(self.epoch, Some(token));
-        let ours = state.number.is_some_and(|number| number.raw == token);
+        let ours = state.number == Some(token);
         let good = ours && state.phase == Phase::Waiting;
         if good {
             state.hold(&self.upkeep, now);
@@ -309,16 +309,14 @@ impl Entry {
     /// Whether it was granted and no caller had it.
     pub(crate) fn is_unused(&self) -> bool {
         let state = self.state.lock();
-        state.granted_once && !state.received
+        state.held_since.is_some() && !state.received
     }
 
     /// Until when the entry must stay after its release, when a caller had it.
     pub(crate) fn stays_until(&self) -> Option<Timestamp> {
         let state = self.state.lock();
-        self.upkeep
-            .at_least
-            .filter(|_| state.received && !state.waived)
-            .map(|least| state.held_since + least.stay)
+        let least = self.upkeep.at_least.filter(|_| state.received && !state.waived)?;
+        Some(state.held_since? + least)
     }
 
     /// Ends an entry that no caller has, for a client that closes; false for one that a caller has.

@@ -16,18 +16,13 @@ const SOONEST: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upkeep {
     pub(crate) margin: Margin,
+    /// What a holder asks for; where it has a longer least time, once a lease has covered that.
+    pub(crate) lease: Duration,
     /// Whether a holder's lease is renewed.
     pub(crate) auto_renew: bool,
     pub(crate) max_hold: Option<Duration>,
-    pub(crate) at_least: Option<AtLeast>,
-}
-
-/// How long the entry stays at least, from when it held.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AtLeast {
-    pub(crate) stay: Duration,
-    /// What is asked for once a lease has covered that time.
-    pub(crate) ttl: Duration,
+    /// How long the entry stays at least, from when it held.
+    pub(crate) at_least: Option<Duration>,
 }
 
 /// What an entry is at a given moment.
@@ -41,7 +36,8 @@ pub(crate) enum View {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) phase: Phase,
-    pub(super) number: Option<Number>,
+    /// In the store: known since it joined, or since it holds where the store's own queue is the line.
+    pub(super) number: Option<FencingToken>,
     /// What to ask for at the next renewal.
     pub(super) lease: Duration,
     pub(super) waiter_lease: Duration,
@@ -49,8 +45,8 @@ pub(super) struct State {
     pub(super) granted: Duration,
     /// Until when the last answer may be believed.
     pub(super) deadline: Timestamp,
-    /// When this client learned that it holds.
-    pub(super) held_since: Timestamp,
+    /// When this client learned that it holds; `None` until the store has granted it.
+    pub(super) held_since: Option<Timestamp>,
     /// When the hold ends whatever the lease says.
     pub(super) hold_until: Option<Timestamp>,
     /// When to renew next.
@@ -59,8 +55,6 @@ pub(super) struct State {
     pub(super) short: bool,
     /// For the first waiter: when the lease ahead ends.
     pub(super) ask_at: Option<Timestamp>,
-    /// The store has granted it.
-    pub(super) granted_once: bool,
     /// A caller has the hold. Until then no work runs under it.
     pub(super) received: bool,
     /// It need not stay for its least time.
@@ -68,14 +62,6 @@ pub(super) struct State {
     /// The entry may still be in the store.
     pub(super) owed: bool,
     pub(super) failure: Option<Error>,
-}
-
-/// The entry's number: known since it joined, or since it holds where the store's own queue is the line.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Number {
-    pub(super) raw: FencingToken,
-    /// The token the user sees.
-    pub(super) sealed: FencingToken,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,12 +90,11 @@ impl State {
             waiter_lease: request.waiter_lease,
             granted: Duration::ZERO,
             deadline: sent,
-            held_since: sent,
+            held_since: None,
             hold_until: None,
             due: sent,
             short: false,
             ask_at: None,
-            granted_once: false,
             received: false,
             waived: false,
             owed: true,
@@ -120,7 +105,8 @@ impl State {
     /// Takes the number, if the answer tells one and none is known yet.
     pub(super) fn learn(&mut self, epoch: TokenEpoch, number: Option<FencingToken>) -> Result<()> {
         if let (Some(raw), None) = (number, self.number) {
-            self.number = Some(Number { raw, sealed: epoch.seal(raw)? });
+            epoch.seal(raw)?;
+            self.number = Some(raw);
         }
         Ok(())
     }
@@ -130,7 +116,7 @@ impl State {
     pub(super) fn end(&self) -> Timestamp {
         let end = self.hold_until.map_or(self.deadline, |until| until.min(self.deadline));
         if self.phase == Phase::Held && !self.received {
-            return end.min(self.held_since + self.waiter_lease);
+            return self.held_since.map_or(end, |since| end.min(since + self.waiter_lease));
         }
         end
     }
@@ -159,7 +145,7 @@ impl State {
 
     /// The lease that renewals are timed by. A first lease that covers a least time is no reason to learn of an eviction late.
     pub(super) fn pace(&self, upkeep: &Upkeep) -> Duration {
-        upkeep.at_least.map_or(self.granted, |least| self.granted.min(least.ttl))
+        upkeep.at_least.map_or(self.granted, |_| self.granted.min(upkeep.lease))
     }
 
     pub(super) fn view(&mut self, now: Timestamp) -> View {
@@ -176,8 +162,7 @@ impl State {
 
     pub(super) fn hold(&mut self, upkeep: &Upkeep, now: Timestamp) {
         self.phase = Phase::Held;
-        self.held_since = now;
-        self.granted_once = true;
+        self.held_since = Some(now);
         self.hold_until = upkeep.max_hold.map(|hold| now + hold);
     }
 
@@ -189,7 +174,7 @@ impl State {
     }
 
     pub(super) fn apply(&mut self, upkeep: &Upkeep, sent: Timestamp, now: Timestamp, answer: Renewed) {
-        let another = |raw| self.number.is_some_and(|own| own.raw != raw);
+        let another = |raw| self.number.is_some_and(|own| own != raw);
         if number(answer).is_some_and(another) {
             // Made by a late request of this holder: the entry that was ours is gone, and others may have held since.
             self.phase = Phase::Over(LossReason::NotHeld);
@@ -203,13 +188,13 @@ impl State {
                 }
                 self.short = false;
                 // Only once: what an extension asks for later stays.
-                if let Some(least) = upkeep.at_least.filter(|_| first) {
-                    self.lease = least.ttl;
+                if first && upkeep.at_least.is_some() {
+                    self.lease = upkeep.lease;
                 }
                 grant.lease
             }
             // Sent by the waiter and overtaken by the push: it says nothing of the hold, and the lease it got is good.
-            Renewed::Waiting(place) if self.phase == Phase::Held && sent <= self.held_since => {
+            Renewed::Waiting(place) if self.phase == Phase::Held && Some(sent) <= self.held_since => {
                 self.deadline = self.deadline.max(upkeep.margin.deadline(sent, place.lease));
                 return;
             }
