@@ -1,26 +1,27 @@
 //! Acquire: joins the line of a name.
 
+use std::sync::Arc;
+
 use onelock_core::{Renewal, Request, Result, Standing};
 
 use crate::keys::Keys;
-use crate::reply::{self, Asked};
 use crate::topology::Servers;
-use crate::{error, release};
+use crate::{error, release, reply};
 
 /// One script. What too few replicas have is given back.
 pub(crate) async fn acquire(
-    servers: &Servers,
+    servers: &Arc<Servers>,
     keys: &Keys,
     channel: &str,
     request: &Request,
 ) -> Result<Standing> {
-    let asked = Asked::of(&Renewal::new(request.ticket(), request.lease, request.waiter_lease));
+    let asked = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
     let (line, script) = (keys.of(&request.name), keys.verbs().acquire);
     let mut command = script.call(&keys.voting(&line));
-    asked.add_to(&mut command);
+    reply::ask(&asked, &mut command);
     command.arg(request.mode.to_string()).arg(u8::from(request.queue));
     command.arg([channel, " ", request.note.as_str()].concat()).arg(u16::from(request.epoch));
-    let (answer, short) = servers.call(line.slot(), &[(script, command)]).await?.joined()?;
+    let (answer, short) = servers.call(line.slot(), script, &command).await?.joined()?;
     let standing = reply::standing(answer, &asked)?;
     match (standing, short) {
         (Standing::Busy(_), _) | (_, None) => Ok(standing),

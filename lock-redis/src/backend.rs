@@ -30,7 +30,7 @@ pub struct RedisBackend {
     keys: Keys,
     capabilities: Capabilities,
     inbox: Arc<Inbox>,
-    servers: Servers,
+    servers: Arc<Servers>,
     found: Found,
 }
 

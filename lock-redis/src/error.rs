@@ -1,7 +1,7 @@
 //! What the driver and the server say, as errors of ours.
 
 use onelock_core::{Error, ErrorKind, TokenEpoch};
-use redis::{RedisError, ServerErrorKind};
+use redis::RedisError;
 
 const REFUSED: &str = "the user or the password is not accepted";
 
@@ -80,15 +80,9 @@ pub(crate) fn sound(answer: redis::Value) -> onelock_core::Result<redis::Value> 
     }
 }
 
-/// Whether the server says that the connection is from before a promotion or a loss of its scripts; it has then done nothing.
-pub(crate) fn is_outdated(error: &redis::ServerError) -> bool {
-    error.kind() == Some(ServerErrorKind::NoScript) || error.code() == "ONELOCKEPOCH"
-}
-
-/// Whether the server says that it is a replica, or a master whose replicas have left it: the connection leads to the
-/// wrong place, or may.
-pub(crate) fn leads_astray(error: &redis::ServerError) -> bool {
-    error.kind() == Some(ServerErrorKind::ReadOnly) || matches!(error.code(), "NOREPLICAS" | "UNBLOCKED")
+/// Whether it is an error with one of these codes.
+pub(crate) fn has_code(answer: &redis::Value, codes: &[&str]) -> bool {
+    matches!(answer, redis::Value::ServerError(said) if codes.contains(&said.code()))
 }
 
 /// Of a client that is closed.

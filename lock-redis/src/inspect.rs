@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::toolkit::Mutex;
@@ -11,10 +12,10 @@ use crate::keys::{Keys, glob, name_of};
 use crate::topology::Servers;
 use crate::{reply, scripts};
 
-pub(crate) async fn inspect(servers: &Servers, keys: &Keys, name: &LockName) -> Result<Snapshot> {
+pub(crate) async fn inspect(servers: &Arc<Servers>, keys: &Keys, name: &LockName) -> Result<Snapshot> {
     let (line, script) = (keys.of(name), keys.verbs().inspect);
     let command = script.call(&line.line());
-    reply::snapshot(servers.call(line.slot(), &[(script, command)]).await?.value()?, name)
+    reply::snapshot(servers.call(line.slot(), script, &command).await?.value()?, name)
 }
 
 /// What was found by the listing that began last, and with what its names start: so that the server is scanned once for all
@@ -26,7 +27,7 @@ const AFTER: &str = "after:";
 
 /// One page of the names that start with `names`, in their order.
 pub(crate) async fn list(
-    servers: &Servers,
+    servers: &Arc<Servers>,
     keys: &Keys,
     found: &Found,
     names: &str,
@@ -53,7 +54,7 @@ pub(crate) async fn list(
 }
 
 /// All names that start with `names`. A scan may show a key twice while the server's table grows or shrinks.
-async fn scan(servers: &Servers, prefix: &str, names: &str) -> Result<BTreeSet<LockName>> {
+async fn scan(servers: &Arc<Servers>, prefix: &str, names: &str) -> Result<BTreeSet<LockName>> {
     let mut found = BTreeSet::new();
     for (server, _) in servers.all().await? {
         let mut cursor = 0_u64;
@@ -72,7 +73,7 @@ async fn scan(servers: &Servers, prefix: &str, names: &str) -> Result<BTreeSet<L
 }
 
 /// Counts each line; one with no living entry, or that is not ours, is left out.
-async fn counted(servers: &Servers, keys: &Keys, names: Vec<LockName>) -> Result<Vec<ListedName>> {
+async fn counted(servers: &Arc<Servers>, keys: &Keys, names: Vec<LockName>) -> Result<Vec<ListedName>> {
     let lines: Vec<_> = names.iter().map(|name| keys.of(name)).collect();
     let mut counts = vec![(0, 0); names.len()];
     for (batch, answer) in servers.call_lines(&scripts::COUNT, &lines, None, |_, _| {}, Duration::MAX).await {

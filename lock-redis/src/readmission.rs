@@ -54,7 +54,7 @@ impl RedisGate {
         let mut command = scripts::GATE.call(&keys.iter().map(String::as_str).collect::<Vec<_>>());
         command.arg(opened);
         let servers = Servers::new(&self.config, &Arc::new(Inbox::new(String::new(), false)));
-        let answer = servers.call(0, &[(&scripts::GATE, command)]).await;
+        let answer = servers.call(0, &scripts::GATE, &command).await;
         answer
             .and_then(Answer::value)
             .and_then(reply::read)

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use onelock_core::{
-    Busy, EntryView, Error, ErrorKind, FencingToken, ForeignView, Grant, LockName, Mode, Place, Release,
-    Renewal, Renewed, Result, Snapshot, Standing,
+    Busy, EntryView, Error, ErrorKind, FencingToken, ForeignView, Grant, HolderId, LockName, Mode, Place,
+    Release, Renewal, Renewed, Result, Snapshot, Standing,
 };
 use redis::{Cmd, FromRedisValue, Value};
 
@@ -24,6 +24,11 @@ impl Answer {
         Self { value, short: None }
     }
 
+    /// Whether only some of the keys are there.
+    pub(crate) fn is_partial(&self) -> bool {
+        error::has_code(&self.value, &["TRYAGAIN"])
+    }
+
     /// The value, and how many replicas had it where that was too few.
     pub(crate) fn joined(self) -> Result<(Value, Option<i64>)> {
         error::sound(self.value).map(|value| (value, self.short))
@@ -41,37 +46,20 @@ impl Answer {
     }
 }
 
-/// One entry as it is asked for, with the times in the whole milliseconds of the scripts, rounded up. An answer to somebody
-/// else's question, as a connection out of step gives, is no grant.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    holder: String,
-    lease: u64,
-    waiter_lease: u64,
-    delay: u64,
+/// Whole milliseconds, as the scripts take them, rounded up. Bounded far above what the core allows: the sum of two and the clock
+/// stays far below 2^53.
+fn millis(time: Duration) -> u64 {
+    time.as_nanos().div_ceil(1_000_000).min(1 << 45) as u64
 }
 
-impl Asked {
-    /// Far beyond what the core allows; the sum of two and the clock stays far below 2^53.
-    const MOST: u128 = 1 << 45;
-
-    pub(crate) fn of(item: &Renewal) -> Self {
-        let millis = |time: Duration| time.as_nanos().div_ceil(1_000_000).min(Self::MOST) as u64;
-        Self {
-            holder: item.ticket.holder.to_hex(),
-            lease: millis(item.lease),
-            waiter_lease: millis(item.waiter_lease),
-            delay: millis(item.ticket.delay),
-        }
-    }
-
-    /// As the scripts take it, with the lock-delay in its leases.
-    pub(crate) fn add_to(&self, command: &mut Cmd) {
-        command.arg(&self.holder).arg(self.lease + self.delay).arg(self.waiter_lease + self.delay);
-    }
+/// Asks for an entry, with the lock-delay in its leases.
+pub(crate) fn ask(asked: &Renewal, command: &mut Cmd) {
+    let delay = millis(asked.ticket.delay);
+    command.arg(asked.ticket.holder.to_hex());
+    command.arg(millis(asked.lease) + delay).arg(millis(asked.waiter_lease) + delay);
 }
 
-pub(crate) fn standing(value: Value, asked: &Asked) -> Result<Standing> {
+pub(crate) fn standing(value: Value, asked: &Renewal) -> Result<Standing> {
     let text: String = read(value)?;
     Ok(match renewed(&text, asked)? {
         Renewed::Held(grant) => Standing::Held(grant),
@@ -81,7 +69,7 @@ pub(crate) fn standing(value: Value, asked: &Asked) -> Result<Standing> {
 }
 
 /// The answers of one renewal script, item by item.
-pub(crate) fn renewals(answer: Result<Answer>, asked: &[&Asked]) -> Vec<Result<Renewed>> {
+pub(crate) fn renewals(answer: Result<Answer>, asked: &[&Renewal]) -> Vec<Result<Renewed>> {
     let texts = answer.and_then(Answer::value).and_then(|value| {
         let texts: Vec<String> = read(value)?;
         if texts.len() == asked.len() { Ok(texts) } else { Err(malformed("another number of answers")) }
@@ -92,8 +80,8 @@ pub(crate) fn renewals(answer: Result<Answer>, asked: &[&Asked]) -> Vec<Result<R
     }
 }
 
-/// Status, number, and the holder of a grant, or for all others the time until asking again may help; or -1 and an error.
-fn renewed(text: &str, asked: &Asked) -> Result<Renewed> {
+/// Status, number, and the holder of a grant (an answer to somebody else's question, as a connection out of step gives, is none), or for all others the time until asking again may help; or -1 and an error.
+fn renewed(text: &str, asked: &Renewal) -> Result<Renewed> {
     if let Some(error) = text.strip_prefix("-1 ") {
         let (code, detail) = error.split_once(' ').unwrap_or((error, ""));
         return Err(error::from_server(code.trim_start_matches('-'), detail));
@@ -101,11 +89,13 @@ fn renewed(text: &str, asked: &Asked) -> Result<Renewed> {
     let [status, token, last] = words(text)?;
     Ok(match status {
         "0" => after(last).map(|_| Renewed::NotHeld)?,
-        "1" if last == asked.holder => {
-            Renewed::Held(Grant::new(number(token)?, Duration::from_millis(asked.lease)))
+        // An answer to somebody else's question, as a connection out of step gives, is no grant.
+        "1" if HolderId::from_hex(last) == Some(asked.ticket.holder) => {
+            Renewed::Held(Grant::new(number(token)?, Duration::from_millis(millis(asked.lease))))
         }
         "2" => {
-            let place = Place::new(number::<FencingToken>(token)?, Duration::from_millis(asked.waiter_lease));
+            let lease = Duration::from_millis(millis(asked.waiter_lease));
+            let place = Place::new(number::<FencingToken>(token)?, lease);
             Renewed::Waiting(place.retry_after(after(last)?))
         }
         _ => return Err(malformed(text)),
@@ -170,7 +160,7 @@ fn malformed(text: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use onelock_core::{HolderId, Ticket};
+    use onelock_core::Ticket;
     use proptest::prelude::*;
 
     use super::*;
@@ -178,9 +168,9 @@ mod tests {
     const L: Duration = Duration::from_secs(3);
     const WL: Duration = Duration::from_secs(1);
 
-    fn asked() -> Asked {
+    fn asked() -> Renewal {
         let ticket = Ticket::new(LockName::new("n").unwrap(), HolderId::from_u128(0xbeef), Mode::Exclusive);
-        Asked::of(&Renewal::new(ticket, L, WL))
+        Renewal::new(ticket, L, WL)
     }
 
     fn answer(value: Value) -> Result<Answer> {
@@ -193,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_grant_is_exactly_a_grant() {
-        let holder = asked().holder;
+        let holder = asked().ticket.holder.to_hex();
         let held = Grant::new(FencingToken::new(7).unwrap(), L);
         assert_eq!(standing(text(&format!("1 7 {holder}")), &asked()).unwrap(), Standing::Held(held));
         let busy = Busy::new(Some(Duration::from_millis(5)));
@@ -212,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_failed_item_spoils_no_other() {
-        let grant = format!("1 7 {}", asked().holder);
+        let grant = format!("1 7 {}", asked().ticket.holder.to_hex());
         let parts = [&grant, "-1 WRONGTYPE Operation against a key", "0 0 -1"].map(text).to_vec();
         let answers = renewals(answer(Value::Array(parts.clone())), &[&asked(); 3]);
         assert!(matches!(answers[0], Ok(Renewed::Held(_))));

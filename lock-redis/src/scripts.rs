@@ -45,9 +45,6 @@ scripts! {
     GATE "gate" false false;
 }
 
-/// A script and what it is called with.
-pub(crate) type Call = (&'static Script, Cmd);
-
 /// A script, and how many of a line's keys it takes.
 pub(crate) type Way = (&'static Script, usize);
 

@@ -20,7 +20,12 @@ const PLAIN_TRIED: &str = "time,set S 1 px 1,get S,incr S,pexpire S 1,pttl S,del
 
 /// Fails when an access list refuses a command the verbs need. In the plain layout keys are no part of it, because the user may
 /// be bound to those of the locks. `id` is part of the names of keys that nobody else uses.
-pub(crate) async fn rights(servers: &Servers, config: &RedisConfig, id: &str, channel: &str) -> Result<()> {
+pub(crate) async fn rights(
+    servers: &Arc<Servers>,
+    config: &RedisConfig,
+    id: &str,
+    channel: &str,
+) -> Result<()> {
     let prefix = &config.namespace;
     for (_, bucket) in servers.all().await? {
         let key = |kind| format!("{prefix}:{{{bucket}}}:{kind}:{id}");
@@ -37,7 +42,7 @@ pub(crate) async fn rights(servers: &Servers, config: &RedisConfig, id: &str, ch
             command.arg(PLAIN_TRIED).arg(format!("{prefix}onelock-probe:{{{bucket}}}:{id}"));
             (command, String::new())
         };
-        let answer = servers.call(slot(&h), &[(&scripts::PROBE, command)]).await.and_then(Answer::value);
+        let answer = servers.call(slot(&h), &scripts::PROBE, &command).await.and_then(Answer::value);
         let missing: Vec<String> = match answer {
             // A node that is down when the client comes up is for the verbs to find out.
             Err(e) if servers.are_many() && e.is_retryable() => continue,
@@ -60,7 +65,7 @@ pub(crate) async fn rights(servers: &Servers, config: &RedisConfig, id: &str, ch
 /// Learns what the servers would do with locks when their memory is full, whether they keep them over a restart, and whether
 /// the numbers of a single server can go back. Without the right to ask, they are taken not to keep them, and to go back.
 pub(crate) async fn capabilities(
-    servers: &Servers,
+    servers: &Arc<Servers>,
     config: &RedisConfig,
     mut capabilities: Capabilities,
 ) -> Result<Capabilities> {

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::toolkit::{Mutex, SingleFlight};
-use onelock_core::{Error, ErrorKind, Result};
-use redis::{Cmd, Pipeline, PushInfo, PushKind, ServerError, Value};
+use onelock_core::{Error, ErrorKind, Host, Result};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -26,7 +26,6 @@ use crate::reply::Answer;
 use crate::scripts::Script;
 use crate::topology::epoch::Fence;
 use crate::wait::Inbox;
-pub(crate) use open::Target;
 use socket::Socket;
 
 /// The wait after the first failed attempt to connect; it doubles up to [`LONGEST_PAUSE`].
@@ -36,7 +35,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Connection {
     config: Arc<RedisConfig>,
-    target: Target,
+    /// Where it leads; or else to the master that the sentinels name.
+    pub(crate) host: Host,
     inbox: Arc<Inbox>,
     state: Mutex<State>,
     connecting: SingleFlight<Result<Live>>,
@@ -62,10 +62,10 @@ struct Live {
 }
 
 impl Connection {
-    pub(crate) fn new(config: &Arc<RedisConfig>, target: Target, inbox: &Arc<Inbox>) -> Arc<Self> {
+    pub(crate) fn new(config: &Arc<RedisConfig>, host: Host, inbox: &Arc<Inbox>) -> Arc<Self> {
         Arc::new(Self {
             config: Arc::clone(config),
-            target,
+            host,
             inbox: Arc::clone(inbox),
             state: Mutex::default(),
             connecting: SingleFlight::default(),
@@ -91,34 +91,20 @@ impl Connection {
                 // In a place of its own: most calls are one command.
                 Box::pin(self.piped(&mut live, script, calls, asking)).await?
             };
-            let said = |test: fn(&ServerError) -> bool| {
-                answers.iter().any(|answer| matches!(&answer.value, Value::ServerError(e) if test(e)))
-            };
+            let said = |codes: &[&str]| answers.iter().any(|answer| error::has_code(&answer.value, codes));
             // It was promoted since this connection was made, or has forgotten its scripts, and has done nothing: the next
             // connection knows the new epoch, and loads them. (Of several calls, which are renewals or counts, some may be made
             // twice.)
-            if again < 2 && said(error::is_outdated) {
+            if again < 2 && said(&["NOSCRIPT", "ONELOCKEPOCH"]) {
                 again += 1;
                 self.drop_connection(live.number);
                 continue;
             }
-            if said(error::leads_astray) {
-                // The name may lead to another server by now.
+            // A replica, or a master whose replicas have left it: the name may lead to another server by now.
+            if said(&["READONLY", "NOREPLICAS", "UNBLOCKED"]) {
                 self.drop_connection(live.number);
             }
             return Ok(answers);
-        }
-    }
-
-    /// The answer to each call by itself.
-    pub(crate) async fn ask_each(
-        self: &Arc<Self>,
-        script: &'static Script,
-        calls: &[&Cmd],
-    ) -> Vec<Result<Answer>> {
-        match self.ask(script, calls, false).await {
-            Ok(answers) => answers.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error); calls.len()],
         }
     }
 
@@ -258,7 +244,7 @@ impl Connection {
                 connection.pushed(number, &push);
             }
         };
-        let (socket, fence) = open::open(&self.config, &self.target, self.inbox.channel(), pushed).await?;
+        let (socket, fence) = open::open(&self.config, &self.host, self.inbox.channel(), pushed).await?;
         let live = Live { socket, number, fence: fence.map(Arc::new) };
         let mut state = self.state.lock();
         if state.closed {

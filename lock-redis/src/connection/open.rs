@@ -4,33 +4,23 @@ use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo};
 
 use super::socket::{self, Socket};
-use crate::config::RedisConfig;
+use crate::config::{RedisConfig, Topology};
 use crate::topology::epoch::{Fence, field};
 use crate::topology::sentinel;
 use crate::{error, reply, scripts};
 
-/// Which server a connection leads to.
-#[derive(Debug)]
-pub(crate) enum Target {
-    /// The one at this address.
-    Server(Host),
-    /// Whichever the sentinels call the master of this name.
-    Master(String),
-    /// A node of a cluster.
-    Node(Host),
-}
-
-/// A connection on which pushes come, and what its joins must prove, where a replica can be promoted.
+/// A connection on which pushes come, and what its joins must prove, where a replica can be promoted: to `host`, or to the master
+/// that the sentinels name.
 pub(super) async fn open(
     config: &RedisConfig,
-    target: &Target,
+    host: &Host,
     channel: &str,
     pushed: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<(Socket, Option<Fence>)> {
-    let (host, epoch) = match target {
-        Target::Server(host) | Target::Node(host) => (host.clone(), None),
-        Target::Master(name) => {
-            let master = sentinel::find(config, name).await?;
+    let (host, epoch) = match &config.topology {
+        Topology::Single | Topology::Cluster => (host.clone(), None),
+        Topology::Sentinel { master } => {
+            let master = sentinel::find(config, master).await?;
             (master.host, Some(master.epoch))
         }
     };
@@ -45,10 +35,10 @@ pub(super) async fn open(
         load.add_command(script.load());
     }
     // A node's id before its epoch: promoted in between it has another id, so that its joins fail and the next connection asks anew.
-    let asked: &[&[&str]] = match target {
-        Target::Server(_) => &[],
-        Target::Master(_) => &[&["INFO", "replication"]],
-        Target::Node(_) => &[&["INFO", "replication"], &["CLUSTER", "INFO"]],
+    let asked: &[&[&str]] = match config.topology {
+        Topology::Single => &[],
+        Topology::Sentinel { .. } => &[&["INFO", "replication"]],
+        Topology::Cluster => &[&["INFO", "replication"], &["CLUSTER", "INFO"]],
     };
     for words in asked {
         load.add_command(Cmd::new().arg(*words).to_owned());

@@ -1,4 +1,4 @@
-//! The servers behind a backend: one, or the nodes of a cluster.
+//! The servers behind a backend: one, or the nodes of a cluster, and how a script is called there.
 
 mod cluster;
 pub(crate) mod epoch;
@@ -6,129 +6,198 @@ mod majority;
 pub(crate) mod sentinel;
 mod slots;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::Result;
+use futures_util::future::join_all;
+use onelock_core::toolkit::{Mutex, SingleFlight};
+use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::Cmd;
+use tokio::time::{Instant, sleep};
 
 use crate::config::{RedisConfig, Topology};
-use crate::connection::{Connection, Target};
-use crate::keys::LineKeys;
+use crate::connection::Connection;
+use crate::error;
+use crate::keys::{BUCKETS, LineKeys, slot};
 use crate::reply::Answer;
-use crate::scripts::{Call, Script, Way};
+use crate::scripts::{Script, Way};
 use crate::wait::Inbox;
-use cluster::Cluster;
-pub(crate) use slots::Redirect;
-
-// What only a cluster does has a place of its own: a future is as large as the largest thing that it may wait for.
-#[derive(Debug)]
-pub(crate) enum Servers {
-    /// One server, whichever that is.
-    One(Arc<Connection>),
-    /// The slot of a key decides.
-    Many(Arc<Cluster>),
-}
+use cluster::{Map, PAUSE};
+use majority::some;
+use slots::Redirect;
 
 /// How many entries one script takes: enough to spread the cost of a call, few enough not to hold up others.
 const BATCH: usize = 64;
 
+/// The servers, and which of them serves which slot: one server, whichever that is, serves all.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    config: Arc<RedisConfig>,
+    inbox: Arc<Inbox>,
+    map: Mutex<Map>,
+    reading: SingleFlight<Result<()>>,
+}
+
 impl Servers {
-    pub(crate) fn new(config: &Arc<RedisConfig>, inbox: &Arc<Inbox>) -> Self {
-        let target = match (&config.topology, config.hosts.first()) {
-            (Topology::Sentinel { master }, _) => Target::Master(master.clone()),
-            (Topology::Single, Some(host)) => Target::Server(host.clone()),
-            _ => return Self::Many(Cluster::new(config, inbox)),
-        };
-        Self::One(Connection::new(config, target, inbox))
+    pub(crate) fn new(config: &Arc<RedisConfig>, inbox: &Arc<Inbox>) -> Arc<Self> {
+        let one = config.hosts.first().filter(|_| config.topology != Topology::Cluster);
+        Arc::new(Self {
+            config: Arc::clone(config),
+            inbox: Arc::clone(inbox),
+            map: Mutex::new(Map::of(one)),
+            reading: SingleFlight::default(),
+        })
+    }
+
+    /// Whether the keys of a script must be of one slot.
+    pub(crate) fn are_many(&self) -> bool {
+        self.config.topology == Topology::Cluster
     }
 
     /// Connects to the server of `slot`, where that is not done.
-    pub(crate) async fn reach(&self, slot: u16) -> Result<()> {
-        match self {
-            Self::One(connection) => connection.reach().await,
-            Self::Many(cluster) => Box::pin(cluster.reach(slot)).await,
-        }
+    pub(crate) async fn reach(self: &Arc<Self>, slot: u16) -> Result<()> {
+        let reached = self.owner(slot).await?.reach().await;
+        self.noted(reached)
     }
 
-    /// Calls one script on the server of `slot`, or each time that only some of its keys are there the next.
-    pub(crate) async fn call(&self, slot: u16, calls: &[Call]) -> Result<Answer> {
-        match self {
-            Self::One(connection) => {
-                let (script, command) = &calls[0];
-                Answer::only(connection.ask(script, &[command], false).await?)
+    /// Calls one script where the slot is served, wherever that is by now.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        slot: u16,
+        script: &'static Script,
+        command: &Cmd,
+    ) -> Result<Answer> {
+        self.ask(slot, script, command, true).await
+    }
+
+    /// The same; unless it is `patient`, it is an answer that only some of the keys are there.
+    async fn ask(
+        self: &Arc<Self>,
+        slot: u16,
+        script: &'static Script,
+        command: &Cmd,
+        patient: bool,
+    ) -> Result<Answer> {
+        let until = Instant::now() + self.config.request_timeout;
+        let (mut node, mut asking) = (self.owner(slot).await?, false);
+        loop {
+            let answer = Answer::only(self.noted(node.ask(script, &[command], asking).await)?)?;
+            // Each of these answers means that nothing was done.
+            let redirect = self.redirect(&answer, &node.host).filter(|_| Instant::now() < until);
+            let Some(redirect) = redirect.filter(|to| patient || *to != Redirect::Partial) else {
+                return Ok(answer);
+            };
+            asking = matches!(redirect, Redirect::Ask(_));
+            if !asking {
+                self.is_stale();
             }
-            // What can be done in several ways is renewed or released: it is asked again anyhow, and must keep nobody waiting.
-            Self::Many(cluster) => Box::pin(cluster.ask(slot, calls, calls.len() == 1)).await,
+            node = match redirect {
+                Redirect::Moved(there) | Redirect::Ask(there) => self.node(there)?,
+                Redirect::Partial | Redirect::Later => {
+                    sleep(PAUSE).await;
+                    self.owner(slot).await?
+                }
+            };
         }
     }
 
-    /// Calls the first of these scripts for a line, or each time that only some of its keys are there the next.
+    fn redirect(&self, answer: &Answer, here: &Host) -> Option<Redirect> {
+        Redirect::of(&answer.value, here).filter(|_| self.are_many())
+    }
+
+    /// Calls the first of these scripts for a line, or each time that only some of its keys are there the next. What can be done
+    /// in several ways is renewed or released: it is asked again anyhow, and must keep nobody waiting.
     pub(crate) async fn call_ways(
-        &self,
+        self: &Arc<Self>,
         ways: &'static [Way],
         line: &LineKeys,
         add: impl Fn(&mut Cmd),
     ) -> Result<Answer> {
-        let (keys, ways) = (line.line(), if self.are_many() { ways } else { &ways[..1] });
-        let call = |(script, count): &Way| {
+        let (keys, mut answer) = (line.line(), Err(error::miscounted()));
+        for (script, count) in ways {
             let mut command = script.call(&keys[..*count]);
             add(&mut command);
-            (*script, command)
-        };
-        self.call(line.slot(), &ways.iter().map(call).collect::<Vec<_>>()).await
+            answer = self.ask(line.slot(), script, &command, false).await;
+            if !answer.as_ref().is_ok_and(Answer::is_partial) {
+                break;
+            }
+        }
+        answer
     }
 
     /// Calls one script for many lines, in one round trip to each server: each answer with the lines that it is about, which are
-    /// at most [`BATCH`], and of one slot where there are many servers. `add` gives the arguments of each. Of many servers the slower
-    /// ones have this `grace`.
+    /// at most [`BATCH`], and of one slot where there are many servers. `add` gives the arguments of each. Where only some keys of a
+    /// call are there, that is its answer. Once one server has answered the others have this `grace`.
     pub(crate) async fn call_lines(
-        &self,
+        self: &Arc<Self>,
         script: &'static Script,
         lines: &[LineKeys],
         gate: Option<&str>,
         add: impl Fn(usize, &mut Cmd),
         grace: Duration,
     ) -> Vec<(Vec<usize>, Result<Answer>)> {
+        let late = || Error::new(ErrorKind::Timeout, "other nodes have answered, and this one has not yet");
         let slot = |i: &usize| if self.are_many() { lines[*i].slot() } else { 0 };
         let mut order: Vec<_> = (0..lines.len()).collect();
         order.sort_by_cached_key(slot);
-        let batches = order.chunk_by(|a, b| slot(a) == slot(b)).flat_map(|lines| lines.chunks(BATCH));
-        let batches: Vec<_> = batches.map(<[_]>::to_vec).collect();
-        let call = |batch: &Vec<usize>| {
+        let (mut groups, mut alone, mut answers) = (BTreeMap::new(), Vec::new(), Vec::new());
+        // What fails here is asked by itself.
+        let _ = self.fresh().await;
+        for batch in order.chunk_by(|a, b| slot(a) == slot(b)).flat_map(|lines| lines.chunks(BATCH)) {
             let keys: Vec<_> = batch.iter().flat_map(|i| lines[*i].line()).chain(gate).collect();
             let mut command = script.call(&keys);
             batch.iter().for_each(|i| add(*i, &mut command));
-            (slot(&batch[0]), command)
-        };
-        let calls: Vec<_> = batches.iter().map(call).collect();
-        let answers = match self {
-            Self::One(connection) => {
-                let commands: Vec<_> = calls.iter().map(|(_, command)| command).collect();
-                connection.ask_each(script, &commands).await
+            let call = (answers.len(), slot(&batch[0]), command);
+            match self.at(call.1) {
+                Ok(node) => {
+                    groups.entry(node.host.clone()).or_insert_with(|| (node, Vec::new())).1.push(call)
+                }
+                Err(_) => alone.push(call),
             }
-            Self::Many(cluster) => cluster.ask_all(script, &calls, grace).await,
-        };
-        batches.into_iter().zip(answers).collect()
-    }
-
-    /// Whether the keys of a script must be of one bucket.
-    pub(crate) fn are_many(&self) -> bool {
-        matches!(self, Self::Many(_))
-    }
-
-    /// Every server that keeps lines, each with a bucket of its own, in a fixed order.
-    pub(crate) async fn all(&self) -> Result<Vec<(Arc<Connection>, u32)>> {
-        match self {
-            Self::One(connection) => Ok(vec![(Arc::clone(connection), 0)]),
-            Self::Many(cluster) => cluster.nodes().await,
+            answers.push((batch.to_vec(), Err(late())));
         }
+        let sent = groups.into_values().map(|(node, calls)| {
+            let this = Arc::clone(self);
+            // A task of its own: one that stands still keeps no other's answers, and is found not to answer all the same.
+            let asked = tokio::spawn(async move {
+                let commands: Vec<_> = calls.iter().map(|(.., command)| command).collect();
+                let asked = this.noted(node.ask(script, &commands, false).await);
+                (node, calls, asked)
+            });
+            async move { asked.await.map_err(|_| late()) }
+        });
+        let sent: Vec<_> = sent.collect();
+        let (all, longest) = (sent.len(), self.config.connect_timeout + self.config.request_timeout);
+        for (node, calls, asked) in some(sent, all, grace.min(longest)).await.into_iter().flatten() {
+            for (n, call) in calls.into_iter().enumerate() {
+                let answer = asked.as_ref().map(|answers| answers[n].clone()).map_err(Error::clone);
+                let redirect = answer.as_ref().ok().and_then(|answer| self.redirect(answer, &node.host));
+                match redirect {
+                    None | Some(Redirect::Partial) => answers[call.0].1 = answer,
+                    Some(_) => alone.push(call),
+                }
+            }
+        }
+        let asked = alone.iter().map(|(_, slot, command)| self.ask(*slot, script, command, false));
+        for (answer, (i, ..)) in join_all(asked).await.into_iter().zip(&alone) {
+            answers[*i].1 = answer;
+        }
+        answers
+    }
+
+    /// The servers that keep lines, in the order of their addresses, each with a bucket of its own.
+    pub(crate) async fn all(self: &Arc<Self>) -> Result<Vec<(Arc<Connection>, u32)>> {
+        let mut nodes = BTreeMap::new();
+        self.fresh().await?;
+        for bucket in 0..BUCKETS {
+            let node = self.at(slot(&bucket.to_string()))?;
+            nodes.entry(node.host.clone()).or_insert((node, bucket));
+        }
+        Ok(nodes.into_values().collect())
     }
 
     pub(crate) fn close(&self) {
-        match self {
-            Self::One(connection) => connection.close(),
-            Self::Many(cluster) => cluster.close(),
-        }
+        self.map.lock().close();
     }
 }

@@ -18,6 +18,10 @@ pub(crate) struct Range {
 }
 
 impl Range {
+    pub(crate) fn all(host: Host) -> Self {
+        Self { first: 0, last: u16::MAX, host }
+    }
+
     pub(crate) fn holds(&self, slot: u16) -> bool {
         (self.first..=self.last).contains(&slot)
     }
@@ -34,12 +38,12 @@ pub(crate) struct ClusterView {
 }
 
 /// Asks a node.
-pub(crate) async fn view((here, connection): &(Host, Arc<Connection>)) -> Result<ClusterView> {
+pub(crate) async fn view(connection: &Arc<Connection>) -> Result<ClusterView> {
     let [info, slots] = connection.commands([&["CLUSTER", "INFO"], &["CLUSTER", "SLOTS"]]).await?;
     let (info, slots): (String, Vec<Value>) = (reply::read(info)?, reply::read(slots)?);
     let nonsense = || Error::new(ErrorKind::Protocol, "the node says nothing sensible about its cluster");
     let epoch = field(&info, "cluster_current_epoch").and_then(|epoch| epoch.parse().ok());
-    let ranges: Option<Vec<_>> = slots.iter().map(|part| range(part, here)).collect();
+    let ranges: Option<Vec<_>> = slots.iter().map(|part| range(part, &connection.host)).collect();
     let (epoch, mut ranges) = (epoch.ok_or_else(nonsense)?, ranges.ok_or_else(nonsense)?);
     ranges.sort_by_key(|range| range.first);
     Ok(ClusterView { serves: field(&info, "cluster_state") == Some("ok"), epoch, ranges })
@@ -58,7 +62,7 @@ fn range(part: &Value, here: &Host) -> Option<Range> {
     Some(Range { first: number(first)?, last: number(last)?, host: Host::new(host, number(port)?) })
 }
 
-/// An answer that sends the caller elsewhere; the node has done nothing. A host may be empty: then it is that of the node.
+/// An answer that sends the caller elsewhere; the node has done nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// The slot is served there.
@@ -72,11 +76,13 @@ pub(crate) enum Redirect {
 }
 
 impl Redirect {
-    pub(crate) fn of(answer: &Value) -> Option<Self> {
+    /// What `here` has answered, whose host is meant where none is named.
+    pub(crate) fn of(answer: &Value, here: &Host) -> Option<Self> {
         let Value::ServerError(e) = answer else { return None };
         let there = || {
             let (host, port) = e.details()?.split(' ').nth(1)?.rsplit_once(':')?;
-            Some(Host::new(host.trim_matches(['[', ']']), port.parse().ok()?))
+            let host = if host.is_empty() { &here.host } else { host.trim_matches(['[', ']']) };
+            Some(Host::new(host, port.parse().ok()?))
         };
         match e.code() {
             "MOVED" => there().map(Self::Moved),
@@ -115,13 +121,13 @@ mod tests {
     fn only_answers_that_send_elsewhere_do() {
         let redirect = |text: &str| {
             let error = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();
-            Redirect::of(&error)
+            Redirect::of(&error, &Host::new("here", 1))
         };
         assert_eq!(
             redirect("MOVED 3999 127.0.0.1:6381"),
             Some(Redirect::Moved(Host::new("127.0.0.1", 6381)))
         );
-        assert_eq!(redirect("MOVED 3999 :6381"), Some(Redirect::Moved(Host::new("", 6381))));
+        assert_eq!(redirect("MOVED 3999 :6381"), Some(Redirect::Moved(Host::new("here", 6381))));
         assert_eq!(redirect("ASK 3999 ::1:6381"), Some(Redirect::Ask(Host::new("::1", 6381))));
         assert_eq!(
             redirect("TRYAGAIN Multiple keys request during rehashing of slot"),
@@ -131,6 +137,6 @@ mod tests {
         for other in ["MOVED", "MOVED 3999 h", "ERR no", "READONLY no", "CROSSSLOT no"] {
             assert_eq!(redirect(other), None, "{other}");
         }
-        assert_eq!(Redirect::of(&Value::Okay), None);
+        assert_eq!(Redirect::of(&Value::Okay, &Host::new("here", 1)), None);
     }
 }

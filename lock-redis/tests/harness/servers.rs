@@ -96,12 +96,10 @@ impl Group {
     }
 
     async fn form_watched(&mut self) -> Verdict {
-        let master = self.server(Vec::new()).await?;
+        let at_once = "repl-diskless-sync-delay 0".to_owned();
+        let master = self.server(vec![at_once.clone()]).await?;
         for _ in 0..self.plan.replicas {
-            let lines = vec![
-                format!("replicaof {} {}", master.ip(), master.port()),
-                "repl-diskless-sync-delay 0".to_owned(),
-            ];
+            let lines = vec![format!("replicaof {} {}", master.ip(), master.port()), at_once.clone()];
             self.server(lines).await?;
         }
         let quorum = SENTINELS / 2 + 1;
@@ -188,6 +186,14 @@ impl Group {
                 let apart =
                     replication.contains("role:slave") && !replication.contains("master_link_status:up");
                 ensure!(!apart, "{address} is not in step");
+                // A replica that is online gets nothing before it has acknowledged once, which it does once a second.
+                let replicas = replication.matches(",state=").count().to_string();
+                let mut master = self.connect(*address).await?;
+                master.call(&["PUBLISH", "onelock-harness", "in step"]).await?;
+                let acknowledged = master.call(&["WAIT", &replicas, "1000"]).await;
+                let in_step =
+                    acknowledged.map_or(replication.contains("role:slave"), |count| count == [replicas]);
+                ensure!(in_step, "{address} has a replica that is not in step");
             }
             Ok(())
         })
