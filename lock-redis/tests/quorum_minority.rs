@@ -65,7 +65,7 @@ async fn cost(quorum: &Quorum, what: &str) -> (Duration, Duration) {
 /// The aim is the members' time and 50 ms; what is asserted leaves room for a machine with other things to do.
 #[tokio::test]
 async fn a_minority_that_is_stopped_dead_or_slow_does_not_hold_up_an_acquire() {
-    const MEMBER_TIMEOUT: Duration = Duration::from_millis(200);
+    const MEMBER_TIMEOUT: Duration = Duration::from_secs(1);
     let mut servers = five().await;
     let (quorum, nets) = client(&servers, MEMBER_TIMEOUT).await;
     let mut costs = vec![cost(&quorum, "all are up").await];

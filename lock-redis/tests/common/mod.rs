@@ -14,6 +14,7 @@ use onelock_core::{
     Ticket,
 };
 use onelock_redis::{RedisBackend, RedisConfig};
+use redis::AsyncConnectionConfig;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
@@ -116,8 +117,10 @@ impl Server {
         let client = redis::Client::open(("127.0.0.1", self.port)).unwrap();
         let mut last = None;
         let until = Instant::now() + PATIENCE;
+        // The driver's own is half a second, which a busy machine may take.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
         while Instant::now() < until {
-            match client.get_multiplexed_async_connection().await {
+            match client.get_multiplexed_async_connection_with_config(&patient).await {
                 Ok(connection) => return Raw(connection),
                 Err(e) => last = Some(e),
             }
