@@ -119,8 +119,9 @@ fn locks_and_guards_work_on_any_runtime_and_outside_of_one() {
         time.store(1, Ordering::SeqCst);
     }
     let uses = || async {
-        let lock = locks.mutex("a").unwrap().ttl(Duration::from_millis(200)).unwrap().auto_renew(false);
-        let guard = lock.acquire().await.unwrap();
+        let long = locks.mutex("a").unwrap().auto_renew(false);
+        let lock = long.clone().ttl(Duration::from_millis(200)).unwrap();
+        let guard = long.acquire().await.unwrap();
         assert!(other.mutex("a").unwrap().try_acquire().await.unwrap().is_none());
         guard.release().await.unwrap();
         let guard = lock.try_acquire().await.unwrap().unwrap();
@@ -128,8 +129,8 @@ fn locks_and_guards_work_on_any_runtime_and_outside_of_one() {
         guard.release().await.unwrap_err();
         let guard = lock.acquire_timeout(SEC(30)).await.unwrap().unwrap();
         guard.run(std::future::pending::<()>()).await.unwrap_err();
-        let guard = lock.acquire().await.unwrap();
-        guard.at_risk(Duration::from_millis(100)).await;
+        let guard = long.acquire().await.unwrap();
+        guard.at_risk(guard.remaining() - Duration::from_millis(100)).await;
         assert!(guard.is_held());
         guard.release().await.unwrap();
         let handed = locks.mutex("h").unwrap().acquire().await.unwrap().hand_over().await.unwrap();
@@ -188,11 +189,14 @@ fn a_call_that_began_at_home_goes_on_elsewhere() {
         drop(entered);
         pollster(call)
     }
-    let lock = locks.mutex("a").unwrap().ttl(Duration::from_millis(1_500)).unwrap().auto_renew(false);
+    let lock = locks.mutex("a").unwrap().auto_renew(false);
     let guard = moved(&home, lock.acquire()).unwrap();
     moved(&home, guard.release()).unwrap();
     let guard = moved(&home, lock.try_acquire()).unwrap().unwrap();
-    moved(&home, guard.at_risk(Duration::from_millis(100)));
+    moved(&home, guard.at_risk(guard.remaining() - Duration::from_millis(500)));
+    moved(&home, guard.release()).unwrap();
+    let short = lock.clone().ttl(Duration::from_millis(1_500)).unwrap();
+    let guard = moved(&home, short.try_acquire()).unwrap().unwrap();
     assert_eq!(moved(&home, guard.lost()), LossReason::Expired);
     drop(guard);
     let guard = moved(&home, lock.acquire_timeout(SEC(30))).unwrap().unwrap();

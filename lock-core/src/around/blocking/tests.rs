@@ -14,7 +14,9 @@ fn client(store: &Arc<MemoryStore>) -> Locks {
 fn a_lock_is_held_renewed_and_given_back() {
     let store = MemoryStore::new(Arc::new(BootClock));
     let (locks, other) = (client(&store), client(&store));
-    let lock = locks.mutex("n").unwrap().ttl(Duration::from_millis(300)).unwrap();
+    // Renewed after a second, and not lost before three: a busy machine is not always there in time.
+    let ttl = Duration::from_secs(3);
+    let lock = locks.mutex("n").unwrap().ttl(ttl).unwrap();
     let guard = lock.acquire().unwrap();
     let (first, token) = (guard.guard.deadline(), guard.token().unwrap());
     let until = std::time::Instant::now() + Duration::from_secs(60);
@@ -25,7 +27,7 @@ fn a_lock_is_held_renewed_and_given_back() {
     assert!(other.mutex("n").unwrap().try_acquire().unwrap().is_none());
     assert_eq!(guard.run(|| 7).unwrap(), 7);
     guard.release().unwrap();
-    let next = other.mutex("n").unwrap().ttl(Duration::from_millis(300)).unwrap();
+    let next = other.mutex("n").unwrap().ttl(ttl).unwrap();
     let next = next.acquire_timeout(Duration::from_secs(60)).unwrap().unwrap();
     assert!(next.token().unwrap() > token);
     assert_eq!(locks.evict("n", next.token().unwrap()).unwrap(), Release::Released);
