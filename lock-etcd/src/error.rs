@@ -98,9 +98,9 @@ fn kind_of(status: &Status) -> ErrorKind {
         Code::ResourceExhausted if says(status, &["space", "quota"]) => ErrorKind::Full,
         Code::Unavailable | Code::ResourceExhausted | Code::Aborted => ErrorKind::Unavailable,
         Code::DeadlineExceeded | Code::Cancelled => ErrorKind::Timeout,
-        // A connection that breaks inside a request has no code of its own.
+        // A connection that breaks inside a request has no code of its own, nor has a change of leaders.
         Code::Unknown | Code::Internal
-            if status.source().is_some() || says(status, &["transport", "leader"]) =>
+            if status.source().is_some() || says(status, &["transport", "leader", "raft", "lessor"]) =>
         {
             ErrorKind::Unavailable
         }
@@ -147,6 +147,10 @@ mod tests {
         assert_eq!(kind(Code::ResourceExhausted, &say("too many requests")), ErrorKind::Unavailable);
         assert_eq!(kind(Code::DeadlineExceeded, "late"), ErrorKind::Timeout);
         assert_eq!(kind(Code::DataLoss, "?"), ErrorKind::Protocol);
+        // What members say while leaders change.
+        for text in ["raft proposal dropped", "raft: stopped", "not a primary lessor"] {
+            assert_eq!(kind(Code::Unknown, text), ErrorKind::Unavailable, "{text}");
+        }
         assert_eq!(kind(Code::InvalidArgument, &say("too many operations in txn request")), ErrorKind::Full);
         let old = Etcd::GRpcStatus(Status::new(Code::InvalidArgument, say("revision of auth store is old")));
         assert!(matches!(failure(old, ""), Failure::StaleToken(_)));

@@ -1,6 +1,7 @@
 //! Three members, and what happens to one: killed, frozen; and one server's restarts, compactions, sessions, certificates.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::server::{Admin as _, Member, cluster, three};
@@ -16,6 +17,7 @@ use onelock_conformance::servers::{Place, data_folder, free_port, tls};
 use onelock_core::{Backend, ErrorKind, Locks, Renewed, Request, Settings, Wake};
 use onelock_etcd::DRIVER;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 async fn client(url: &str) -> Arc<dyn Backend> {
@@ -337,5 +339,45 @@ async fn an_unclear_join_closes_its_lease() -> Verdict {
         assert!(Instant::now() < end, "the lease stays");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    Ok(())
+}
+
+/// The lead is handed from member to member, as when they are restarted one after the other: no request fails by it in a way that
+/// a retry would not mend.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lead_that_is_handed_on_refuses_nobody() -> Verdict {
+    let members = three().await?;
+    let (stop, mut work, mut ids) = (Arc::new(AtomicBool::new(false)), JoinSet::new(), Vec::new());
+    for (at, member) in members.iter().enumerate() {
+        let status = member.admin().await?.maintenance_client().status().await?;
+        ids.push(status.header().map_or(0, etcd_client::ResponseHeader::member_id));
+        let backend = client(&format!("{}?request_timeout=3s", member.url())).await;
+        for task in 0..16 {
+            let (backend, stop, name) =
+                (Arc::clone(&backend), Arc::clone(&stop), name(&format!("{at}-{task}"))?);
+            work.spawn(async move {
+                let mut errors = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let asked = exclusive(&name)?;
+                    errors.extend(backend.acquire(&asked).await.err());
+                    errors.extend(backend.release(&asked.ticket()).await.err());
+                }
+                Verdict::Ok(errors)
+            });
+        }
+    }
+    for _ in 0..30 {
+        let leads = leader(&members).await?;
+        let next = ids[(leads + 1) % members.len()];
+        members[leads].admin().await?.maintenance_client().move_leader(next).await?;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let mut errors = Vec::new();
+    while let Some(ended) = work.join_next().await {
+        errors.extend(ended??);
+    }
+    let hopeless: Vec<_> =
+        errors.iter().filter(|error| !error.is_retryable()).map(ToString::to_string).collect();
+    assert!(hopeless.is_empty(), "{} of {}: {}", hopeless.len(), errors.len(), hopeless[0]);
     Ok(())
 }
