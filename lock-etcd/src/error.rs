@@ -104,6 +104,10 @@ fn kind_of(status: &Status) -> ErrorKind {
         {
             ErrorKind::Unavailable
         }
+        // Another member can.
+        Code::FailedPrecondition if says(status, &["learner", "not capable", "not leader"]) => {
+            ErrorKind::Unavailable
+        }
         _ => ErrorKind::Protocol,
     }
 }
@@ -147,9 +151,12 @@ mod tests {
         assert_eq!(kind(Code::ResourceExhausted, &say("too many requests")), ErrorKind::Unavailable);
         assert_eq!(kind(Code::DeadlineExceeded, "late"), ErrorKind::Timeout);
         assert_eq!(kind(Code::DataLoss, "?"), ErrorKind::Protocol);
-        // What members say while leaders change.
+        // What members say of themselves while leaders change, and from 3.6 on a learner.
         for text in ["raft proposal dropped", "raft: stopped", "not a primary lessor"] {
             assert_eq!(kind(Code::Unknown, text), ErrorKind::Unavailable, "{text}");
+        }
+        for text in ["rpc not supported for learner", "not capable", "not leader"] {
+            assert_eq!(kind(Code::FailedPrecondition, &say(text)), ErrorKind::Unavailable, "{text}");
         }
         assert_eq!(kind(Code::InvalidArgument, &say("too many operations in txn request")), ErrorKind::Full);
         let old = Etcd::GRpcStatus(Status::new(Code::InvalidArgument, say("revision of auth store is old")));
