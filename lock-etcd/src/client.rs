@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::config::{EtcdConfig, read};
-use crate::error::{Failure, failure};
+use crate::error::{Failure, OLD, failure};
 
 /// Idle time before a connection with open streams is asked for a sign of life. etcd refuses clients that ask more
 /// often than every five seconds.
@@ -186,8 +186,11 @@ impl Cluster {
     /// Leaves what has failed, so that the next try does better: a client whose token is not good any more, or an endpoint.
     pub(crate) fn leave(&self, at: usize, client: Option<&Arc<Client>>, failure: Failure) -> Failure {
         match failure {
+            // Who is known by a certificate has no token: users or roles have changed while the request was under way.
             Failure::StaleToken(text)
-                if self.config.username.is_some() || self.config.credentials.is_some() =>
+                if self.config.username.is_some()
+                    || self.config.credentials.is_some()
+                    || (self.config.client.is_none() && text.contains(OLD)) =>
             {
                 let mut known = self.endpoints[at].client.lock();
                 // Unless somebody has logged in meanwhile.

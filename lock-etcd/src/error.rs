@@ -46,7 +46,9 @@ impl From<Error> for Failure {
 const LIMITS: [&str; 3] = ["too many operations in txn", "request is too large", "message larger than max"];
 
 /// The token has expired, or users or roles have changed since it was made: a JWT is good for one revision of them.
-const STALE: [&str; 2] = ["invalid auth token", "revision of auth store is old"];
+const STALE: [&str; 2] = ["invalid auth token", OLD];
+
+pub(crate) const OLD: &str = "revision of auth store is old";
 
 /// Reads an error of the driver; `prefix` is what the keys of locks start with.
 pub(crate) fn failure(error: Etcd, prefix: &str) -> Failure {

@@ -1,17 +1,21 @@
 //! Tokens of users that are not good any more while locks are held and waited for.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::support::server::{Admin as _, Member};
 use crate::support::waits;
 use etcd_client::{Client, ConnectOptions};
-use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, number, renewal, ticket, waiting};
 use onelock_conformance::harness::open_by;
-use onelock_conformance::servers::{Place, data_folder};
+use onelock_conformance::servers::{Place, data_folder, tls};
+use onelock_conformance::{Stop, Verdict};
 use onelock_core::{Backend, Credentials, ErrorKind, Renewed, Secret, Wake};
 use onelock_etcd::{DRIVER, EtcdBackend, EtcdConfig};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 const PASSWORD: &str = "apps-never-printed";
@@ -130,5 +134,72 @@ async fn no_provider_is_installed() -> Verdict {
     let backend: Arc<dyn Backend> = open_by(&DRIVER, &url).await?;
     held(&backend, &exclusive(&name("secure")?)?).await?;
     assert!(rustls::crypto::CryptoProvider::get_default().is_none(), "a provider was installed");
+    Ok(())
+}
+
+/// A user who is known by a certificate has no token to renew; a request of his that is under way while users or roles change is
+/// made again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_of_users_and_roles_refuse_nobody_with_a_certificate() -> Verdict {
+    let folder = data_folder()?;
+    let files = tls::authority(folder.path(), "server", "localhost")?;
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate()?;
+    let file = |name: &str| folder.path().join(name);
+    std::fs::write(file("clients"), params.self_signed(&key)?.pem())?;
+    let issuer = Issuer::new(params, key);
+    for user in ["root", "app"] {
+        let (key, mut params) = (KeyPair::generate()?, CertificateParams::new(Vec::new())?);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.distinguished_name.push(DnType::CommonName, user);
+        std::fs::write(file(user), params.signed_by(&key, &issuer)?.pem() + &key.serialize_pem())?;
+    }
+    let trusted = format!("--trusted-ca-file={}", file("clients").display());
+    let asks = ["--client-cert-auth".to_owned(), trusted];
+    let server = Member::with(Place::Memory, Some(&files), &asks).await?;
+    let etcdctl = async |words: &str| {
+        let (authority, root) = (files.authority.display(), file("root").display().to_string());
+        let at = format!("--endpoints=https://localhost:{}", server.port());
+        let mut command = Command::new("etcdctl");
+        command.args([
+            at,
+            format!("--cacert={authority}"),
+            format!("--cert={root}"),
+            format!("--key={root}"),
+        ]);
+        let done = command.args(words.split(' ')).env("ETCDCTL_API", "3").output().await?;
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        if done.status.success() { Verdict::Ok(()) } else { Err(Stop::failed(format!("{words}: {said}"))) }
+    };
+    for user in ["root", "app"] {
+        etcdctl(&format!("user add {user}:{PASSWORD}")).await?;
+        etcdctl(&format!("role add {user}")).await?;
+        etcdctl(&format!("user grant-role {user} {user}")).await?;
+    }
+    etcdctl("role grant-permission app --prefix=true readwrite onelock/").await?;
+    etcdctl("auth enable").await?;
+    let app = file("app").display().to_string();
+    let tls = format!("tls_ca={}&tls_cert={app}&tls_key={app}", files.authority.display());
+    let backend = open_by(&DRIVER, &format!("etcds://localhost:{}?{tls}", server.port())).await?;
+    let (stop, mut work) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+    for task in 0..32 {
+        let (backend, stop, name) = (Arc::clone(&backend), Arc::clone(&stop), name(&format!("n-{task}"))?);
+        work.spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                let asked = exclusive(&name)?;
+                let token = held(&backend, &asked).await?.token;
+                backend.release(&ticket(&asked, token)).await?;
+            }
+            Verdict::Ok(())
+        });
+    }
+    for role in 0..30 {
+        etcdctl(&format!("role add another-{role}")).await?;
+    }
+    stop.store(true, Ordering::Relaxed);
+    while let Some(ended) = work.join_next().await {
+        ended??;
+    }
     Ok(())
 }
