@@ -10,6 +10,7 @@ mod long;
 mod power;
 mod rejoin;
 mod rights;
+mod space;
 mod support;
 mod tokens;
 mod ttl;
