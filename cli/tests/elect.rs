@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 
-use crate::common::{BEAT, Bench, Redis, Running, SHORT, STUBBORN_BEAT, folder, until};
+use crate::common::{BEAT, Bench, Redis, Running, SHORT, STUBBORN_BEAT, children_of, folder, until};
 use rustix::process::Signal;
 
 on_every_store! {
@@ -205,4 +205,19 @@ fn a_signal_ends_the_wait_for_a_store_that_is_away() {
     let done = away(Signal::TERM);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(away(Signal::INT).status.signal(), Some(Signal::INT.as_raw()), "as a shell expects it");
+}
+
+/// A candidate runs for months: the processes of a term are waited for once they have ended, also those that the command left behind.
+#[test]
+fn terms_leave_no_ended_processes() {
+    let bench = Bench::sqlite();
+    let brief = r#"setsid sleep 0 & echo "$ONELOCK_TOKEN" >> "$HIST""#;
+    let words = ["elect", "a", "--pause", "1ms", "--max-pause", "50ms", "--", "sh", "-c", brief];
+    let candidate = bench.spawn(&words);
+    until("a dozen terms", || bench.history().len() >= 12);
+    // Those of two terms at most: the last one's may be about to end.
+    let left = children_of(candidate.pid());
+    assert!(left.len() <= 6, "{} processes after {} terms", left.len(), bench.history().len());
+    candidate.signal(Signal::TERM);
+    assert_eq!(candidate.finish().code, Some(0));
 }

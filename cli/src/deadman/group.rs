@@ -88,8 +88,8 @@ pub(crate) fn proc_is_ours() -> bool {
 }
 
 /// Reaps what ended among the children of this process, apart from `keep`.
-pub(crate) fn reap_others(keep: Pid) {
-    for child in children().into_iter().filter_map(Pid::from_raw).filter(|child| *child != keep) {
+pub(crate) fn reap(keep: Option<Pid>) {
+    for child in children().into_iter().filter_map(Pid::from_raw).filter(|child| Some(*child) != keep) {
         let _ = rustix::process::waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     }
 }

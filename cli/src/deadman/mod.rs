@@ -115,7 +115,7 @@ impl<'a> Deadman<'a> {
             ended = true;
         }
         if let Some(guarded) = self.guarded.as_ref().filter(|_| ended) {
-            group::reap_others(guarded.group.leader());
+            group::reap(Some(guarded.group.leader()));
         }
     }
 

@@ -13,6 +13,7 @@ use super::take::{self, Taken, Wait};
 use super::term::Term;
 use super::work::{Ready, Work};
 use super::{ended, finish, interrupted};
+use crate::deadman::group;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{human, say};
 use crate::store;
@@ -70,6 +71,8 @@ async fn stand(
 ) -> Result<Signal, Failure> {
     let mut pause = args.pause;
     loop {
+        // The deadmen of the terms before, and what the commands left behind: all of it is our child by now.
+        group::reap(None);
         let guard = match take::take(locks, lock, Wait::Forever, signals).await {
             Ok(Taken::Held(guard)) => Some(guard),
             Ok(Taken::Busy) => None,
