@@ -221,3 +221,30 @@ fn terms_leave_no_ended_processes() {
     candidate.signal(Signal::TERM);
     assert_eq!(candidate.finish().code, Some(0));
 }
+
+/// Another process of its job reads from the terminal in the background: all of the job are told so, and a candidate that has led
+/// before stands on.
+#[test]
+fn a_terminal_that_others_read_ends_no_candidate_that_stands() {
+    let bench = Bench::sqlite();
+    let once = r#"echo "$ONELOCK_TOKEN" >> "$HIST"; until [ -e "$HIST.go" ]; do sleep 0.02; done"#;
+    let elect = |note, command| {
+        bench.spawn(&["elect", "a", "--pause", "50ms", "--note", note, "--", "sh", "-c", command])
+    };
+    let stands = elect("0", once);
+    until("the first term", || !bench.history().is_empty());
+    let leads = elect("1", BEAT);
+    bench.wait_for_waiters("a", 1);
+    std::fs::write(bench.dir.path().join("history.go"), "").unwrap();
+    until("the other one leads", || bench.status("a")["held"] == true && leader(&bench) == 1);
+    bench.wait_for_waiters("a", 1);
+    let before = terms(&bench).last().copied().unwrap();
+    stands.signal(Signal::TTIN);
+    stands.signal(Signal::TTOU);
+    leads.signal(Signal::TERM);
+    assert_eq!(leads.finish().code, Some(0));
+    until("the next term", || terms(&bench).last().copied().unwrap() > before);
+    stands.signal(Signal::TERM);
+    let done = stands.finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+}

@@ -172,7 +172,7 @@ pub(super) async fn interrupted(signals: &mut Signals) -> Signal {
     loop {
         match signals.next().await {
             Signal::TSTP if terminal::has_job_control() => terminal::stop_self(),
-            Signal::TSTP | Signal::CONT | Signal::WINCH => {}
+            Signal::TSTP | Signal::CONT | Signal::WINCH | Signal::TTIN | Signal::TTOU => {}
             Signal::USR1 | Signal::USR2 if signals.service => {}
             signal => return signal,
         }
