@@ -1,6 +1,5 @@
 //! `bench`: the same workloads on any list of stores.
 
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,9 +84,7 @@ pub(crate) async fn bench(store: Option<String>, args: BenchArgs) -> Outcome {
     let run = match &args.from {
         Some(file) => read(file)?,
         None => {
-            for file in [&args.json, &args.markdown, &args.html].into_iter().flatten() {
-                writable(file)?;
-            }
+            output::writable([&args.json, &args.markdown, &args.html])?;
             measure(store, &args, workloads).await?
         }
     };
@@ -110,12 +107,6 @@ pub(crate) async fn bench(store: Option<String>, args: BenchArgs) -> Outcome {
 
 fn read(file: &Path) -> Result<Run, Failure> {
     report::read(file).map_err(|error| Failure::Usage(error.to_string()))
-}
-
-/// Says now what would otherwise be said when the work is done.
-fn writable(file: &Path) -> Result<(), Failure> {
-    let opened = OpenOptions::new().append(true).create(true).open(file);
-    opened.map(drop).map_err(|error| Failure::Usage(format!("cannot write {}: {error}", file.display())))
 }
 
 fn contender() -> std::io::Result<std::process::Command> {

@@ -51,6 +51,7 @@ pub(crate) fn serve_if_asked() -> Option<ExitCode> {
 
 pub(crate) async fn check(store: Option<String>, args: CheckArgs) -> Outcome {
     let records = if args.from.is_empty() {
+        output::writable([&args.record, &args.report, &args.markdown])?;
         let url = args.url.clone().or(store);
         let url = url.ok_or_else(|| Failure::Usage("which store? say `onelock check URL`".into()))?;
         run(&url, &args).await?
@@ -83,7 +84,11 @@ async fn run(url: &str, args: &CheckArgs) -> Result<Vec<Record>, Failure> {
         records
     };
     let ended = tokio::task::spawn_blocking(work).await;
-    ended.map_err(Failure::other)?.map_err(Failure::other)
+    let records = ended.map_err(Failure::other)?.map_err(Failure::other)?;
+    if records.is_empty() {
+        return Err(Failure::Usage(format!("no case has {} in its name", args.cases.join(" or "))));
+    }
+    Ok(records)
 }
 
 fn line(record: &Record) -> String {

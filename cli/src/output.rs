@@ -55,6 +55,16 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     line(format_args!("{text}"))
 }
 
+/// Says now of the files that `check` or `bench` was asked for what would otherwise be said when the work is done.
+#[cfg(any(feature = "bench", feature = "check"))]
+pub(crate) fn writable(files: [&Option<std::path::PathBuf>; 3]) -> Result<(), Failure> {
+    for file in files.into_iter().flatten() {
+        let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
+        opened.map_err(|error| Failure::Usage(format!("cannot write {}: {error}", file.display())))?;
+    }
+    Ok(())
+}
+
 /// A file that `check` or `bench` was asked for.
 #[cfg(any(feature = "bench", feature = "check"))]
 pub(crate) fn file(path: Option<&std::path::PathBuf>, text: impl FnOnce() -> String) -> Result<(), Failure> {

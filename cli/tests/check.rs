@@ -80,6 +80,13 @@ fn what_cannot_be_checked_is_said_before_anything_happens() {
     assert_eq!(bench.run(&["check", "riddle://h"]).code, Some(64));
     assert_eq!(bench.run(&["check", "redis://127.0.0.1:1?connect_timeout=300ms"]).code, Some(69));
     assert_eq!(bench.run(&["check", "memory://", "--volume", "0"]).code, Some(64));
+    // A name that is misspelt in a pipeline, and a folder that is not there.
+    let done = bench.run(&["check", "memory://", "--case", "basic_cicle"]);
+    assert!(done.code == Some(64) && done.err.contains("basic_cicle"), "{done:?}");
+    for file in ["--report", "--markdown", "--record"] {
+        let done = bench.run(&["check", "memory://", "--case", "basic_cycle", file, "/no/such/file"]);
+        assert!(done.code == Some(64) && done.out.is_empty(), "{done:?}");
+    }
     bench.url = String::new();
     assert_eq!(bench.run(&["check"]).code, Some(64));
 }
