@@ -45,8 +45,6 @@ pub(crate) struct Cluster {
     this: Weak<Self>,
     runtime: Handle,
     config: EtcdConfig,
-    #[cfg(feature = "tls")]
-    tls: Option<etcd_client::TlsOptions>,
     endpoints: Vec<Endpoint>,
     /// The endpoint in use; `None` once closed.
     pub(crate) current: watch::Sender<Option<usize>>,
@@ -65,11 +63,11 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Reads the certificates; connects to nobody yet. It will, on `runtime`.
+    /// Sees that the certificates can be read; connects to nobody yet. It will, on `runtime`.
     pub(crate) async fn new(config: EtcdConfig, runtime: Handle) -> Result<Arc<Self>> {
         config.check()?;
         #[cfg(feature = "tls")]
-        let tls = crate::tls::options(&config).await?;
+        crate::tls::options(&config).await?;
         // Clients begin at different endpoints, so that they share the work.
         let random = getrandom::u32().unwrap_or_default();
         let current = usize::try_from(random).unwrap_or_default() % config.hosts.len();
@@ -78,8 +76,6 @@ impl Cluster {
             runtime,
             endpoints: config.hosts.iter().map(|_| Endpoint::default()).collect(),
             config,
-            #[cfg(feature = "tls")]
-            tls,
             current: watch::Sender::new(Some(current)),
             batch: AtomicUsize::new(READINGS),
             joins: Arc::new(Semaphore::new(TURNS)),
@@ -147,13 +143,19 @@ impl Cluster {
 
     async fn connect(&self, at: usize) -> Result<Arc<Client>, Failure> {
         let user = self.credentials().await?;
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut))]
+        let mut options = self.options(user.clone());
+        #[cfg(feature = "tls")]
+        if let Some(tls) = crate::tls::options(&self.config).await? {
+            options = options.with_tls(tls);
+        }
         // The driver's own limit is for the connection, and not for who logs in on it.
         let limit = self.config.connect_timeout + self.config.request_timeout;
         let connected = async {
             let Some(given) = &self.config.client else {
                 let url =
                     format!("http{}://{}", if self.config.tls { "s" } else { "" }, self.config.hosts[at]);
-                return Client::connect([url], Some(self.options(user))).await;
+                return Client::connect([url], Some(options)).await;
             };
             let mut client = given.get().clone();
             if user.is_some() {
@@ -176,10 +178,6 @@ impl Cluster {
         if let Some((user, password)) = user {
             options = options.with_user(user, password);
         }
-        #[cfg(feature = "tls")]
-        if let Some(tls) = &self.tls {
-            options = options.with_tls(tls.clone());
-        }
         options
     }
 
@@ -192,19 +190,27 @@ impl Cluster {
                     || self.config.credentials.is_some()
                     || (self.config.client.is_none() && text.contains(OLD)) =>
             {
-                let mut known = self.endpoints[at].client.lock();
-                // Unless somebody has logged in meanwhile.
-                known.take_if(|known| client.is_some_and(|client| Arc::ptr_eq(client, known)));
+                self.forget(at, client);
                 Error::new(ErrorKind::Unavailable, text).unsent().into()
             }
             Failure::Other(error) => {
                 if error.is_retryable() {
+                    // The driver connects again with the certificates that it has, which may have ended.
+                    if self.config.tls && error.kind() == ErrorKind::Unavailable {
+                        self.forget(at, client);
+                    }
                     self.fail_over(at);
                 }
                 error.into()
             }
             failure => failure,
         }
+    }
+
+    /// Connects anew for the next request, unless somebody has meanwhile.
+    fn forget(&self, at: usize, client: Option<&Arc<Client>>) {
+        let mut known = self.endpoints[at].client.lock();
+        known.take_if(|known| client.is_some_and(|client| Arc::ptr_eq(client, known)));
     }
 
     /// Reads an error of the driver.

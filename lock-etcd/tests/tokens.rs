@@ -1,7 +1,9 @@
 //! Tokens of users that are not good any more while locks are held and waited for.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::support::server::{Admin as _, Member};
 use crate::support::waits;
@@ -137,24 +139,58 @@ async fn no_provider_is_installed() -> Verdict {
     Ok(())
 }
 
+/// Makes an authority of clients (`clients`), and certificates of these users by it, each with its key in one file.
+fn certify(folder: &Path, users: &[&str]) -> Verdict {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate()?;
+    std::fs::write(folder.join("clients"), params.self_signed(&key)?.pem())?;
+    let issuer = Issuer::new(params, key);
+    for user in users {
+        let (key, mut params) = (KeyPair::generate()?, CertificateParams::new(Vec::new())?);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.distinguished_name.push(DnType::CommonName, *user);
+        std::fs::write(folder.join(user), params.signed_by(&key, &issuer)?.pem() + &key.serialize_pem())?;
+    }
+    Ok(())
+}
+
+/// Certificates are exchanged before they end: who connects again, as when a server was restarted, shows the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotated_certificate_is_read_again() -> Verdict {
+    let folder = data_folder()?;
+    let files = tls::authority(folder.path(), "server", "localhost")?;
+    certify(folder.path(), &["app"])?;
+    let trusted = format!("--trusted-ca-file={}", folder.path().join("clients").display());
+    let server =
+        Member::with(Place::Memory, Some(&files), &["--client-cert-auth".to_owned(), trusted]).await?;
+    let app = folder.path().join("app").display().to_string();
+    let tls = format!("tls_ca={}&tls_cert={app}&tls_key={app}", files.authority.display());
+    let backend = open_by(&DRIVER, &format!("etcds://localhost:{}?{tls}", server.port())).await?;
+    let asked = exclusive(&name("kept")?)?;
+    let token = held(&backend, &asked).await?.token;
+    certify(folder.path(), &["app"])?;
+    server.restart().await?;
+    let renewed = async {
+        loop {
+            match backend.renew(&[renewal(&asked, token)]).await.remove(0) {
+                Err(error) if error.is_retryable() => tokio::time::sleep(Duration::from_millis(20)).await,
+                answer => return answer,
+            }
+        }
+    };
+    assert!(matches!(timeout(PATIENCE, renewed).await??, Renewed::Held(_)));
+    Ok(())
+}
+
 /// A user who is known by a certificate has no token to renew; a request of his that is under way while users or roles change is
 /// made again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_of_users_and_roles_refuse_nobody_with_a_certificate() -> Verdict {
     let folder = data_folder()?;
     let files = tls::authority(folder.path(), "server", "localhost")?;
-    let mut params = CertificateParams::new(Vec::new())?;
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate()?;
     let file = |name: &str| folder.path().join(name);
-    std::fs::write(file("clients"), params.self_signed(&key)?.pem())?;
-    let issuer = Issuer::new(params, key);
-    for user in ["root", "app"] {
-        let (key, mut params) = (KeyPair::generate()?, CertificateParams::new(Vec::new())?);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        params.distinguished_name.push(DnType::CommonName, user);
-        std::fs::write(file(user), params.signed_by(&key, &issuer)?.pem() + &key.serialize_pem())?;
-    }
+    certify(folder.path(), &["root", "app"])?;
     let trusted = format!("--trusted-ca-file={}", file("clients").display());
     let asks = ["--client-cert-auth".to_owned(), trusted];
     let server = Member::with(Place::Memory, Some(&files), &asks).await?;
