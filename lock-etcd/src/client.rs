@@ -188,7 +188,7 @@ impl Cluster {
             Failure::StaleToken(text)
                 if self.config.username.is_some()
                     || self.config.credentials.is_some()
-                    || (self.config.client.is_none() && text.contains(OLD)) =>
+                    || (self.config.client.is_none() && OLD.iter().any(|old| text.contains(old))) =>
             {
                 self.forget(at, client);
                 Error::new(ErrorKind::Unavailable, text).unsent().into()

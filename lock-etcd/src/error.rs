@@ -46,9 +46,10 @@ impl From<Error> for Failure {
 const LIMITS: [&str; 3] = ["too many operations in txn", "request is too large", "message larger than max"];
 
 /// The token has expired, or users or roles have changed since it was made: a JWT is good for one revision of them.
-const STALE: [&str; 2] = ["invalid auth token", OLD];
+const STALE: [&str; 3] = ["invalid auth token", OLD[0], OLD[1]];
 
-pub(crate) const OLD: &str = "revision of auth store is old";
+/// The second is that of etcd before 3.4.22 and 3.5.6.
+pub(crate) const OLD: [&str; 2] = ["revision of auth store is old", "revision in header is old"];
 
 /// Reads an error of the driver; `prefix` is what the keys of locks start with.
 pub(crate) fn failure(error: Etcd, prefix: &str) -> Failure {
@@ -161,8 +162,12 @@ mod tests {
             assert_eq!(kind(Code::FailedPrecondition, &say(text)), ErrorKind::Unavailable, "{text}");
         }
         assert_eq!(kind(Code::InvalidArgument, &say("too many operations in txn request")), ErrorKind::Full);
-        let old = Etcd::GRpcStatus(Status::new(Code::InvalidArgument, say("revision of auth store is old")));
-        assert!(matches!(failure(old, ""), Failure::StaleToken(_)));
+        for (code, text) in
+            [(Code::InvalidArgument, say(OLD[0])), (Code::Unknown, "auth: revision in header is old".into())]
+        {
+            let old = Etcd::GRpcStatus(Status::new(code, text));
+            assert!(matches!(failure(old, ""), Failure::StaleToken(_)));
+        }
         let gone = Etcd::GRpcStatus(Status::new(Code::NotFound, say(LEASE_GONE)));
         assert!(matches!(failure(gone, ""), Failure::LeaseGone));
     }
