@@ -195,8 +195,8 @@ impl Cluster {
             }
             Failure::Other(error) => {
                 if error.is_retryable() {
-                    // The driver connects again with the certificates that it has, which may have ended.
-                    if self.config.tls && error.kind() == ErrorKind::Unavailable {
+                    // The driver tries to connect again with the certificates that it has, which may have ended.
+                    if self.config.tls && error.to_string().contains("transport") {
                         self.forget(at, client);
                     }
                     self.fail_over(at);
