@@ -81,12 +81,10 @@ fn workload_list() -> String {
 pub(crate) async fn bench(store: Option<String>, args: BenchArgs) -> Outcome {
     let workloads = workloads(&args.workloads).map_err(|bad| Failure::Usage(bad.to_string()))?;
     let old = args.compare.as_deref().map(read).transpose()?;
+    output::writable([&args.json, &args.markdown, &args.html])?;
     let run = match &args.from {
         Some(file) => read(file)?,
-        None => {
-            output::writable([&args.json, &args.markdown, &args.html])?;
-            measure(store, &args, workloads).await?
-        }
+        None => measure(store, &args, workloads).await?,
     };
     // First what took so long to get.
     if let Some(file) = &args.json {

@@ -85,10 +85,8 @@ async fn run(url: &str, args: &CheckArgs) -> Result<Vec<Record>, Failure> {
     };
     let ended = tokio::task::spawn_blocking(work).await;
     let records = ended.map_err(Failure::other)?.map_err(Failure::other)?;
-    if records.is_empty() {
-        return Err(Failure::Usage(format!("no case has {} in its name", args.cases.join(" or "))));
-    }
-    Ok(records)
+    let none = || Failure::Usage(format!("no case has {} in its name", args.cases.join(" or ")));
+    if records.is_empty() { Err(none()) } else { Ok(records) }
 }
 
 fn line(record: &Record) -> String {
