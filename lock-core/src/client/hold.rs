@@ -71,11 +71,9 @@ impl Guard {
     pub(crate) fn sent(&self) {
         self.away.store(true, Ordering::Release);
         self.hold.away.fetch_add(1, Ordering::AcqRel);
-        self.entry().take_back();
-        // Read after that: one who enters is counted before it reads the entry.
-        if self.hold.guards.load(Ordering::Acquire) > self.hold.away.load(Ordering::Acquire) {
-            return self.received();
-        }
+        // One who enters is counted before it reads the entry.
+        self.entry()
+            .take_back(|| self.hold.guards.load(Ordering::Acquire) > self.hold.away.load(Ordering::Acquire));
         self.client().schedule.track(&self.handle().entry);
     }
 

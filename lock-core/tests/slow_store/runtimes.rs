@@ -91,6 +91,27 @@ fn a_grant_for_a_caller_elsewhere_goes_on_to_the_next_until_that_has_it() {
     });
 }
 
+/// It has been held for longer than a waiter's lease, at which a grant would end that nobody has received.
+#[test]
+fn an_owner_enters_again_from_elsewhere_at_any_time() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(onelock_core::BootClock);
+    let store = MemoryStore::new(Arc::clone(&clock));
+    let locks = runtime.block_on(async {
+        let mut settings = Settings::default();
+        settings.waiter_lease = Duration::from_millis(20);
+        Locks::builder(Arc::new(MemoryBackend::new(&store))).settings(settings).build().unwrap()
+    });
+    let lock = locks.mutex("a").unwrap().owner(&locks.owner()).unwrap();
+    let outer = runtime.block_on(lock.acquire()).unwrap();
+    let later = clock.now() + locks.settings().waiter_lease;
+    while clock.now() < later {
+        std::thread::yield_now();
+    }
+    let inner = pollster(lock.acquire()).unwrap();
+    assert_eq!((outer.loss(), inner.loss()), (None, None));
+}
+
 #[test]
 fn a_runtime_without_timers_is_refused() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -209,9 +209,11 @@ impl Entry {
         held
     }
 
-    /// No caller has the hold yet after all: until one receives it, it is not renewed.
-    pub(crate) fn take_back(&self) {
-        self.state.lock().received = false;
+    /// No caller has the hold yet after all, unless `others` have it: until one receives it, it is not renewed.
+    pub(crate) fn take_back(&self, others: impl FnOnce() -> bool) {
+        let mut state = self.state.lock();
+        // In one step: a hold that is long in use, seen as received by nobody, would be over.
+        state.received &= others();
     }
 
     /// Ends it on this client: by a drop or a close. What the clock has ended before stays lost.
