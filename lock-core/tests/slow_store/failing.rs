@@ -200,6 +200,21 @@ async fn what_failed_acquires_leave_is_repeated_a_few_at_a_time() {
     assert_eq!(locks.pending(), 0);
 }
 
+/// A lease that was long once stays in the store, however short the later ones are.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_repeated_for_as_long_as_the_store_keeps_the_entry() {
+    let (locks, slow, other) = clients();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    guard.extend(SEC(3_600)).await.unwrap();
+    guard.extend(SEC(10)).await.unwrap();
+    slow.releases_fail.store(true, Ordering::SeqCst);
+    drop(guard);
+    tokio::time::sleep(SEC(60)).await;
+    slow.releases_fail.store(false, Ordering::SeqCst);
+    let next = other.mutex("a").unwrap().acquire_timeout(SEC(60)).await.unwrap();
+    assert!(next.is_some(), "blocked for the rest of the hour");
+}
+
 /// Also where each is repeated when its caller stops polling.
 #[tokio::test(start_paused = true)]
 async fn releases_that_are_left_alone_hold_no_other_up() {

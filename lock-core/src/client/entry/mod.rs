@@ -148,7 +148,8 @@ impl Entry {
 
     /// A renewal for more time; the following ones ask for it too. The entry takes it when the store has given it.
     pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.longest = state.longest.max(lease);
         Renewal::new(self.numbered(&state), lease, state.waiter_lease)
     }
 
@@ -345,7 +346,6 @@ impl Entry {
 
     /// How long the store may keep the entry from now on.
     pub(crate) fn store_lease(&self) -> Duration {
-        let state = self.state.lock();
-        state.granted.max(state.lease).saturating_add(self.ticket.delay)
+        self.state.lock().longest.saturating_add(self.ticket.delay)
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) waiter_lease: Duration,
     /// What the store gave last.
     pub(super) granted: Duration,
+    /// The longest lease that was asked for or given: no later one shortens it in the store.
+    pub(super) longest: Duration,
     /// Until when the last answer may be believed.
     pub(super) deadline: Timestamp,
     /// When this client learned that it holds; `None` until the store has granted it.
@@ -89,6 +91,7 @@ impl State {
             lease: request.lease,
             waiter_lease: request.waiter_lease,
             granted: Duration::ZERO,
+            longest: request.lease,
             deadline: sent,
             held_since: None,
             hold_until: None,
@@ -214,6 +217,7 @@ impl State {
             }
         };
         self.granted = lease;
+        self.longest = self.longest.max(lease);
         // Answers may overtake each other; none takes back what another gave.
         self.deadline = self.deadline.max(upkeep.margin.deadline(sent, lease));
         let third = self.pace(upkeep) / 3;
