@@ -74,13 +74,14 @@ pub(super) async fn release(
 ) -> Result<Release> {
     let (mut tries, mut unclear) = (Tries::new(in_turn.then_some(&client.turns)), false);
     loop {
-        let answer = match stay.filter(|stay| *stay > client.clock.now()) {
+        let stays = stay.filter(|stay| *stay > client.clock.now());
+        let answer = match stays {
             // In a place of its own, as the pause: most releases need neither.
             Some(stay) => Box::pin(keep(&client, &ticket, stay)).await,
             None => client.backend.release(&ticket).await,
         };
-        // An earlier try may have done it and lost the answer.
-        if unclear && matches!(answer, Ok(Release::NotHeld)) {
+        // An earlier try may have done it and lost the answer; none to keep it has.
+        if unclear && stays.is_none() && matches!(answer, Ok(Release::NotHeld)) {
             return Ok(Release::Released);
         }
         unclear |= answer.as_ref().is_err_and(Error::is_unclear);

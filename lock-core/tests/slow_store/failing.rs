@@ -215,6 +215,20 @@ async fn a_release_is_repeated_for_as_long_as_the_store_keeps_the_entry() {
     assert!(next.is_some(), "blocked for the rest of the hour");
 }
 
+/// A renewal whose answer is lost removes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_release_within_its_least_time_tells_of_an_eviction_also_after_a_failed_call() {
+    let (locks, slow, other) = clients();
+    let guard = locks.mutex("a").unwrap().at_least(SEC(300)).unwrap().acquire().await.unwrap();
+    other.evict("a", guard.token().unwrap()).await.unwrap();
+    slow.renewals_fail.store(true, Ordering::SeqCst);
+    let release = tokio::spawn(guard.release());
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    slow.renewals_fail.store(false, Ordering::SeqCst);
+    let gone = release.await.unwrap();
+    assert_eq!(gone.expect_err("it was another's").kind(), ErrorKind::Lost);
+}
+
 /// Also where each is repeated when its caller stops polling.
 #[tokio::test(start_paused = true)]
 async fn releases_that_are_left_alone_hold_no_other_up() {
