@@ -133,11 +133,16 @@ impl Capabilities {
     /// Refuses a mode this store does not have.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`], naming the store and the missing capability.
+    /// [`ErrorKind::Unsupported`], naming the store and the missing capability; [`ErrorKind::InvalidConfig`] for a permit that weighs
+    /// more than its limit.
     pub fn check_mode(&self, mode: Mode, store: &str) -> Result<()> {
         match mode {
             Mode::Shared => self.require(self.shared, "shared", store),
-            Mode::Permit { .. } => self.require(self.permits, "permits", store),
+            // One that weighs more than its limit could not be read back.
+            Mode::Permit { weight, .. } => {
+                mode.weighing(weight.get())?;
+                self.require(self.permits, "permits", store)
+            }
             Mode::Exclusive => Ok(()),
         }
     }

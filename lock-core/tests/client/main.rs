@@ -130,6 +130,15 @@ async fn extend_asks_for_more() {
     assert!(guard.is_held());
 }
 
+/// Stores write modes as text, and would take this one for foreign when they read it back.
+#[tokio::test]
+async fn a_permit_that_weighs_more_than_its_limit_is_refused() {
+    let (locks, _) = locks();
+    let [limit, weight] = [2, 3].map(|number| std::num::NonZeroU32::new(number).unwrap());
+    let refused = locks.lock("a", onelock_core::Mode::Permit { limit, weight });
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidConfig);
+}
+
 #[tokio::test(start_paused = true)]
 async fn lines_that_nobody_asks_for_again_are_forgotten() {
     let (locks, store) = locks();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{Backend, BootClock, ErrorKind, Renewed, Standing};
+use onelock_core::{Backend, BootClock, ErrorKind, HolderId, Mode, Renewed, Request, Standing};
 use onelock_sql::{SqliteBackend, SqliteConfig};
 
 use crate::support::{
@@ -368,4 +368,17 @@ async fn a_read_only_disk_is_refused_and_loses_nothing() {
     assert!(
         matches!(store.renew(&[renewal(&request("n", 1))]).await[0], Ok(Renewed::Held(g)) if g.token == token)
     );
+}
+
+/// It would be written as a mode that nobody can read.
+#[tokio::test]
+async fn a_permit_that_weighs_more_than_its_limit_spoils_no_line() {
+    let folder = folder();
+    let store = open(&file(&folder)).await;
+    let [limit, weight] = [2, 3].map(|number| std::num::NonZeroU32::new(number).unwrap());
+    let heavy = Mode::Permit { limit, weight };
+    let heavy = Request::new(name("n"), HolderId::from_u128(1), heavy, Duration::from_secs(60));
+    let refused = store.acquire(&heavy).await.map_err(|error| error.kind());
+    assert_eq!(store.acquire(&request("n", 2)).await.map_err(|error| error.to_string()).map(|_| ()), Ok(()));
+    assert_eq!(refused, Err(ErrorKind::InvalidConfig));
 }
