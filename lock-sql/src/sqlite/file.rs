@@ -23,10 +23,17 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     }
 }
 
+/// The longest path: those of the companions are longer by up to eight bytes.
+const LONGEST: usize = 512 - 8;
+
 /// Says clearly what SQLite would only call "unable to open database file"; whether there is something in the file.
 pub(super) fn check(path: &Path) -> Result<bool> {
     // A link to the file leads SQLite to the folder of the file itself.
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if real.as_os_str().len() > LONGEST {
+        let text = format!("{} has more than the {LONGEST} bytes that SQLite takes", real.display());
+        return Err(Error::new(ErrorKind::InvalidConfig, text));
+    }
     let folder = real.parent().unwrap_or(&real);
     let may = |path: &Path, what| access(path, what).map_err(|e| io_error(path, &e.into()));
     // SQLite puts its -wal and -shm files beside the file, so the folder must be writable too.

@@ -85,17 +85,27 @@ async fn a_newer_schema_is_left_alone() {
 async fn paths_that_cannot_work_are_named() {
     let folder = folder();
     let path = file(&folder);
+    // In folders of which each has a name of a usual length.
+    let mut deep = folder.path().to_owned();
+    while deep.as_os_str().len() < 450 {
+        deep.push("x".repeat(40));
+        std::fs::create_dir(&deep).unwrap();
+    }
+    let longest = deep.join("l".repeat(504 - deep.as_os_str().len() - 1));
+    let longer = std::path::PathBuf::from(format!("{}l", longest.display()));
+    open(&longest).await;
     for (bad, kind) in [
         (folder.path().join("missing/locks.db"), ErrorKind::InvalidConfig),
         (folder.path().to_owned(), ErrorKind::InvalidConfig),
         ("/dev/null".into(), ErrorKind::InvalidConfig),
         ("/sys/onelock.db".into(), ErrorKind::Denied),
         (folder.path().join("x".repeat(300)), ErrorKind::InvalidConfig),
+        (longer.clone(), ErrorKind::InvalidConfig),
     ] {
         let error = refused(&bad).await;
         assert_eq!(error.kind(), kind, "{bad:?}: {error}");
     }
-    assert!(!path.exists());
+    assert!(!path.exists() && !longer.exists());
 }
 
 /// As SQLAlchemy writes an absolute path in a URL: with one slash more.
