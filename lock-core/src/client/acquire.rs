@@ -137,7 +137,7 @@ pub(super) async fn acquire(
                     return Err(Error::new(ErrorKind::Busy, text).at(&client.info.address));
                 }
                 let longest = retry_after.unwrap_or(Duration::MAX).max(Duration::from_millis(1));
-                tokio::time::sleep(random_pause(&terms.retry, tries).min(longest)).await;
+                until_next(client, random_pause(&terms.retry, tries).min(longest)).await;
                 continue;
             }
             Ok(Attempt::LostPlace { waited, cause }) => {
@@ -154,7 +154,16 @@ pub(super) async fn acquire(
         };
         let Some(count) = again else { return Err(error.at(&client.info.address)) };
         progress.failed(error);
-        tokio::time::sleep(random_pause(&terms.retry, count)).await;
+        until_next(client, random_pause(&terms.retry, count)).await;
+    }
+}
+
+/// Pauses before the next attempt, which finds out when the client is closed: in steps, so that this is within a second.
+async fn until_next(client: &Client, mut pause: Duration) {
+    while !pause.is_zero() && client.open().is_ok() {
+        let step = pause.min(Duration::from_secs(1));
+        tokio::time::sleep(step).await;
+        pause -= step;
     }
 }
 

@@ -101,6 +101,24 @@ async fn a_second_close_waits_for_work_that_is_ending() {
     }
 }
 
+/// However long they pause between two tries.
+#[tokio::test(start_paused = true)]
+async fn who_asks_again_and_again_is_told_of_a_close() {
+    let minute = Duration::from_secs(60);
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = MemoryStore::new(Arc::clone(&clock));
+    let (locks, other) = (client(&store, Arc::clone(&clock)), client(&store, clock));
+    let _held = other.mutex("a").unwrap().ttl(minute * 60).unwrap().acquire().await.unwrap();
+    let retry = onelock_core::Retry::default().delay(minute, minute);
+    let lock = locks.mutex("a").unwrap().unfair().retry(retry);
+    let waits = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(minute * 10).await;
+    locks.drain(minute).await.unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(2), waits).await;
+    let told = told.unwrap_or_else(|_| panic!("it sleeps on")).unwrap();
+    assert_eq!(told.unwrap_err().kind(), ErrorKind::Closed);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_client_is_closed_from_the_first_poll_on() {
     for way in ["close", "drain"] {
