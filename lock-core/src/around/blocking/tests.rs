@@ -135,3 +135,27 @@ fn inside_async_code_it_is_refused() {
     });
     locks.mutex("n").unwrap().acquire().unwrap().release().unwrap();
 }
+
+/// The destructor of a thread-local value may run when those of Tokio are gone.
+#[test]
+fn a_call_at_the_end_of_a_thread_is_refused_and_its_guard_goes() {
+    struct AtTheEnd(Option<Guard>, std::sync::mpsc::Sender<crate::Result<()>>);
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            self.1.send(self.0.take().map_or(Ok(()), Guard::release)).unwrap();
+        }
+    }
+    thread_local!(static KEPT: std::cell::RefCell<Option<AtTheEnd>> = const { std::cell::RefCell::new(None) });
+    let store = MemoryStore::new(Arc::new(BootClock));
+    let (locks, other) = (client(&store), client(&store));
+    let (tell, told) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        // The value that is made first is destroyed last.
+        KEPT.with(|kept| kept.borrow_mut().take());
+        let guard = locks.mutex("n").unwrap().acquire().unwrap();
+        KEPT.with(|kept| *kept.borrow_mut() = Some(AtTheEnd(Some(guard), tell)));
+    });
+    assert_eq!(told.recv().unwrap().unwrap_err().kind(), ErrorKind::Misuse);
+    thread.join().unwrap();
+    assert!(other.mutex("n").unwrap().acquire_timeout(Duration::from_secs(20)).unwrap().is_some());
+}

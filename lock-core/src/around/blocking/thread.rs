@@ -52,6 +52,11 @@ impl Drop for Background {
 
 fn refuse_async() -> Result<()> {
     match Handle::try_current() {
+        // Tokio says this only by a panic, which ends the process there.
+        Err(error) if error.is_thread_local_destroyed() => Err(Error::new(
+            ErrorKind::Misuse,
+            "a blocking call at the end of a thread, where thread-local values are destroyed, cannot wait",
+        )),
         Err(_) => Ok(()),
         Ok(_) => {
             let text = "a blocking call inside async code would keep other tasks from running, and a thread of `spawn_blocking` or \
