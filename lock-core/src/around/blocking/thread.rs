@@ -44,7 +44,7 @@ impl Drop for Background {
             let _ = end.send(locks);
         }
         // In async code waiting could wait for itself; the thread then ends by itself.
-        if let Some(thread) = self.thread.take().filter(|_| refuse_async().is_ok()) {
+        if let Some(thread) = self.thread.take().filter(|_| Handle::try_current().is_err()) {
             let _ = thread.join();
         }
     }
