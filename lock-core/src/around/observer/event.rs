@@ -29,8 +29,9 @@ use crate::toolkit::Given;
 /// let settings = onelock::Settings::default().observer(losses.clone());
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// Called in the task that the event happens in, with no lock of the library held: it must not block. A panic of it ends nothing
-    /// but this call.
+    /// Called in the task that the event happens in: it must not block. No lock of the library is held, but for one while an acquisition
+    /// of an owner goes on: an acquire of the same owner and name must be neither polled nor dropped in here, or it waits for itself.
+    /// A panic of it ends nothing but this call.
     fn on_event(&self, event: &Event<'_>);
 }
 
