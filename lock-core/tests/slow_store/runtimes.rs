@@ -230,6 +230,22 @@ fn a_call_that_began_at_home_goes_on_elsewhere() {
     moved(&home, locks.close(SEC(30))).unwrap();
 }
 
+/// What waits for the end of a lock, and was polled on the client's own runtime before that ended.
+#[test]
+fn a_wait_that_began_at_home_outlives_its_runtime() {
+    let home = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (locks, ..) = home.block_on(async { clients() });
+    let guard = home.block_on(locks.mutex("a").unwrap().acquire()).unwrap();
+    let (mut lost, mut work) = (pin!(guard.lost()), pin!(guard.run(std::future::pending::<()>())));
+    let entered = home.enter();
+    begin(lost.as_mut());
+    begin(work.as_mut());
+    drop(entered);
+    drop(home);
+    assert_eq!(pollster(lost), LossReason::Closed);
+    assert_eq!(pollster(work).unwrap_err().kind(), ErrorKind::Lost);
+}
+
 /// Drives a future without any runtime.
 fn pollster<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(std::thread::Thread);
