@@ -147,7 +147,7 @@ fault "state: two give back what one owes" $client/entry/mod.rs \
     's/std::mem::take\(&mut state\.owed\)\.then/state.owed.then/' \
     core a_renewal_a_release_and_a_close
 fault "state: a release ends it in one step and takes it in another" $client/entry/mod.rs \
-    's/Ok\(std::mem::take\(&mut state\.owed\)\.then\(\|\| self\.numbered\(&state\)\)\)\n(\s*)\}\n(\s*)\};\n\s*drop\(state\);/Ok(None)\n$1}\n$2};\n$2drop(state);\n$2self.changed.notify_waiters();\n$2let mut state = self.lock();\n$2let ended = ended.map(|_: Option<Ticket>| std::mem::take(\&mut state.owed).then(|| self.numbered(\&state)));/' \
+    's/Ok\(std::mem::take\(&mut state\.owed\)\.then\(\|\| self\.numbered\(&state\)\)\)\n(\s*)\}\n(\s*)\};\n\s*drop\(state\);/Ok(None)\n$1}\n$2};\n$2drop(state);\n$2self.changed.notify_waiters();\n$2let mut state = self.state.lock();\n$2let ended = ended.map(|_: Option<Ticket>| std::mem::take(\&mut state.owed).then(|| self.numbered(\&state)));/' \
     unit client::entry_tests::nobody_gives_back_what_a_release_is_about_to
 fault "state: what is gone is given back" $client/entry/state.rs \
     's/self\.owed = false;//' \
