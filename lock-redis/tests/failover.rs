@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::group::{LIMIT, SILENCE, backend, config, group, is_watched, owner, soon_until};
-use crate::common::{held, renew_one, request, soon, waits};
+use crate::common::{PATIENCE, held, renew_one, request, soon, waits};
 use crate::harness::servers::Plan;
 use onelock_conformance::churn::{Churn, Report};
 use onelock_conformance::history;
@@ -166,6 +166,37 @@ async fn what_too_few_replicas_have_is_not_held() {
     group.servers[1].process.pause(false).unwrap();
     soon_until(async || renew_one(&*backend, &kept.ticket()).await.ok()).await;
     soon_until(async || backend.acquire(&request("fresh", "x")).await.ok().map(held)).await;
+}
+
+/// A failover by hand: the old master stays, as a replica, and refuses to wait for replicas of its own.
+#[tokio::test]
+async fn a_node_that_has_become_a_replica_sends_its_clients_on() {
+    let group = group(Plan::cluster(1, SILENCE)).await;
+    let old = owner(&group, "a").await;
+    let store = backend(&format!("{}?replicas=1&replicas_timeout=1s", group.url())).await;
+    let kept = request("a", "x");
+    soon_until(async || store.acquire(&kept).await.ok().map(held)).await;
+    let replica = group.admin[old + group.masters().len()];
+    soon_until(async || group.say(replica, &["CLUSTER", "FAILOVER"]).await.ok()).await;
+    soon_until(async || {
+        let said = group.say(replica, &["INFO", "replication"]).await.ok()?.concat();
+        said.contains("role:master").then_some(())
+    })
+    .await;
+    group.serves().await.unwrap();
+    let last = std::sync::Mutex::new(String::new());
+    let renewed = async {
+        loop {
+            match renew_one(&*store, &kept.ticket()).await {
+                Ok(renewed) => return renewed,
+                Err(error) => *last.lock().unwrap() = error.to_string(),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let renewed = tokio::time::timeout(PATIENCE, renewed).await;
+    assert!(matches!(renewed, Ok(Renewed::Held(_))), "{renewed:?}: {}", last.lock().unwrap());
+    soon_until(async || store.acquire(&request("a", "x")).await.ok().map(waits)).await;
 }
 
 #[tokio::test]

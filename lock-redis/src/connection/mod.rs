@@ -137,13 +137,19 @@ impl Connection {
         let short = match values.pop_if(|_| counts) {
             None => None,
             Some(Value::Int(acknowledged)) => (acknowledged < i64::from(replicas)).then_some(acknowledged),
-            // Whether replicas have them is not known of any; all were made, whatever the error says of itself.
-            Some(value @ Value::ServerError(_)) => match error::sound(value.clone()) {
-                Err(error) if !error.is_unclear() => {
-                    return Err(Error::new(ErrorKind::Protocol, error.to_string()));
+            // Whether replicas have them is not known of any that were made, whatever the error says of itself. What was refused
+            // says why: a node that has become a replica refuses both, and only `MOVED` or `READONLY` leads away from it.
+            Some(error @ Value::ServerError(_)) => {
+                for made in values.iter_mut().filter(|value| !matches!(value, Value::ServerError(_))) {
+                    match error::sound(error.clone()) {
+                        Err(error) if !error.is_unclear() => {
+                            return Err(Error::new(ErrorKind::Protocol, error.to_string()));
+                        }
+                        _ => *made = error.clone(),
+                    }
                 }
-                _ => return Ok(vec![Answer { value, short: None }; calls.len()]),
-            },
+                None
+            }
             Some(_) => return Err(Error::new(ErrorKind::Protocol, "WAIT did not answer with a number")),
         };
         Ok(values.into_iter().skip(usize::from(asking)).map(|value| Answer { value, short }).collect())
