@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::group::{LIMIT, SILENCE, backend, config, group, is_watched, owner, soon_until};
-use crate::common::{PATIENCE, held, renew_one, request, soon, waits};
+use crate::common::{HOUR, PATIENCE, held, renew_one, request, soon, waits};
 use crate::harness::servers::Plan;
 use onelock_conformance::churn::{Churn, Report};
 use onelock_conformance::history;
-use onelock_core::{Backend, BootClock, ErrorKind, Locks, Renewed, Settings, Wake};
+use onelock_core::{Backend, BootClock, ErrorKind, Locks, Renewal, Renewed, Settings, Wake};
 use onelock_redis::RedisBackend;
 
 /// How many numbers an epoch has, as a power of two.
@@ -166,6 +166,40 @@ async fn what_too_few_replicas_have_is_not_held() {
     group.servers[1].process.pause(false).unwrap();
     soon_until(async || renew_one(&*backend, &kept.ticket()).await.ok()).await;
     soon_until(async || backend.acquire(&request("fresh", "x")).await.ok().map(held)).await;
+}
+
+/// A renewal that lengthens nothing, on a connection that has written nothing: the server has nothing to wait for.
+#[tokio::test]
+async fn a_renewal_that_changes_nothing_counts_only_where_replicas_have_the_lock() {
+    let group = group(Plan::sentinel(Duration::from_secs(60))).await;
+    let master = group.masters()[0];
+    for (layout, waited_for) in [("line", false), ("line", true), ("plain", false)] {
+        let options = format!("replicas=1&replicas_timeout=1s&layout={layout}&namespace=n");
+        let backend = backend(&format!("{}?{options}", group.url())).await;
+        let kept = request(if waited_for { "waited-for" } else { "alone" }, "x");
+        let renew = async |lease| {
+            let item = Renewal::new(kept.ticket(), lease, lease);
+            backend.renew(&[item]).await.swap_remove(0)
+        };
+        soon_until(async || backend.acquire(&kept).await.ok().map(held)).await;
+        if waited_for {
+            soon_until(async || backend.acquire(&request("waited-for", "x")).await.ok().map(waits)).await;
+        }
+        soon_until(async || renew(HOUR).await.ok()).await;
+        group.servers[1].pause(true).unwrap();
+        renew(HOUR * 2).await.unwrap_err();
+        for kind in ["normal", "pubsub"] {
+            group.say(master, &["CLIENT", "KILL", "TYPE", kind]).await.unwrap();
+        }
+        let again = soon_until(async || match renew(HOUR).await {
+            Err(error) if !error.to_string().contains("replicas") => None,
+            answer => Some(answer),
+        })
+        .await;
+        assert!(again.is_err(), "{layout}, {waited_for}: {again:?}, and no replica has it for as long");
+        group.servers[1].pause(false).unwrap();
+        soon_until(async || renew(HOUR).await.ok()).await;
+    }
 }
 
 /// A failover by hand: the old master stays, as a replica, and refuses to wait for replicas of its own.

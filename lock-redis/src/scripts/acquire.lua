@@ -21,7 +21,7 @@ local lease, waiter_lease, queue = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5]
 local waits, holds, held, n = false, false, 1, nil
 local alone, number_of, entry = single()
 if alone == holder then
-  call('PEXPIREAT', E, text(now + lease), 'GT')
+  lengthen(E, now + lease)
   return HELD .. number_of .. ' ' .. holder
 elseif alone then
   local ends = call('PEXPIRETIME', E)

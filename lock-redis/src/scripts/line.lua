@@ -160,6 +160,8 @@ local function renew(holder, lease, waiter_lease)
   if later > tonumber(ends) then
     keep(later, false)
     call('ZADD', zset, text(later), holder)
+  else
+    lengthen(E, 0)
   end
   return status .. number .. ' ' .. after
 end

@@ -11,8 +11,7 @@ return each(items, function(i)
   local holder, lease = ARGV[3 * i - 2], ARGV[3 * i - 1]
   local alone, number = single()
   if alone == holder then
-    -- Only ever longer.
-    call('PEXPIREAT', E, text(now + lease), 'GT')
+    lengthen(E, now + lease)
     return HELD .. number .. ' ' .. holder
   end
   if alone then return NONE .. FAILED end

@@ -9,7 +9,7 @@ if not KEYS[2] then
   if type(alone) == 'table' then error(TORN) end
   local number = alone and string.match(alone, '^' .. holder .. ' (%d+) ')
   if not number then return {'0 0 -1'} end
-  call('PEXPIREAT', KEYS[1], text(millis() + lease), 'GT')
+  lengthen(KEYS[1], millis() + lease)
   return {'1 ' .. number .. ' ' .. holder}
 end
 --@line
@@ -22,5 +22,7 @@ if later > tonumber(ends) then
   call('PEXPIREAT', E, at)
   call('PEXPIREAT', O, at)
   call('ZADD', O, text(later), holder)
+else
+  lengthen(E, 0)
 end
 return {HELD .. read(entry) .. ' ' .. holder}
