@@ -295,6 +295,24 @@ async fn a_listing_shows_each_living_name_once_and_no_other() {
     }
 }
 
+/// Where the server refuses writes, a line with an expired entry cannot be counted: it is not left out as if it were empty.
+#[tokio::test]
+async fn a_listing_leaves_no_living_name_out() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    held(backend.acquire(&request("a", "x")).await.unwrap());
+    let brief = request("a", "x").waiter_lease(Duration::from_millis(1));
+    waits(backend.acquire(&brief).await.unwrap());
+    raw.run("CONFIG SET min-replicas-to-write 1").await;
+    let ends = raw.text(&format!("ZSCORE onelock:{{44}}:x:a {}", brief.holder.to_hex())).await;
+    let over = "return tonumber(redis.call('TIME')[1]) * 1000 > tonumber(ARGV[1]) and 1 or 0";
+    poll(async || raw.run_args(&["EVAL", over, "0", &ends]).await == Value::Int(1)).await;
+    match backend.list("", &Page::first(9).unwrap()).await {
+        Ok(listing) => assert_eq!(listing.names.len(), 1, "a held lock is left out"),
+        Err(error) => assert!(error.is_retryable() && error.to_string().contains("NOREPLICAS"), "{error}"),
+    }
+}
+
 #[tokio::test]
 async fn after_close_every_verb_fails() {
     let server = Server::start(&[]).await;

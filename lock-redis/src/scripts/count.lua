@@ -9,6 +9,8 @@ for i = 1, #KEYS / 4 do
     settle()
     return {call('ZCARD', O), call('ZCARD', W)}
   end)
+  local said = ok or type(counts) == 'table' and counts.err or counts
+  if not ok and not string.find(said, 'ONELOCKFOREIGN') and not string.find(said, 'WRONGTYPE') then error({err = said}) end
   out[i] = ok and counts or {0, 0}
 end
 return out
