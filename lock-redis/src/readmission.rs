@@ -14,6 +14,10 @@ use crate::scripts;
 use crate::topology::Servers;
 use crate::wait::Inbox;
 
+/// Where the token epoch begins in a token, and the bits of the number below it.
+const EPOCH: u32 = 48;
+const NUMBER: i64 = (1 << EPOCH) - 1;
+
 /// Looks at and opens the gate of one server. It connects anew each time: that is rare.
 #[derive(Debug)]
 pub struct RedisGate {
@@ -47,7 +51,7 @@ impl RedisGate {
     }
 
     /// The one script, with the gate and all counters.
-    async fn call<T: FromRedisValue>(&self, opened: Option<(&str, i64)>) -> Result<T> {
+    async fn call<T: FromRedisValue>(&self, opened: Option<(&str, i64, i64)>) -> Result<T> {
         let prefix = &self.config.namespace;
         let counters = (0..BUCKETS).map(|bucket| counter(prefix, bucket));
         let keys: Vec<_> = [gate(prefix)].into_iter().chain(counters).collect();
@@ -65,11 +69,11 @@ impl RedisGate {
 #[async_trait]
 impl Gate for RedisGate {
     async fn look(&self) -> Result<GateView> {
-        let (incarnation, open, highest) = self.call(None).await?;
-        Ok(GateView { incarnation, open, highest })
+        let (incarnation, open, number, epoch): (_, _, i64, i64) = self.call(None).await?;
+        Ok(GateView { incarnation, open, highest: number.max(epoch << EPOCH | number & NUMBER) })
     }
 
     async fn open(&self, incarnation: &str, floor: i64) -> Result<bool> {
-        self.call(Some((incarnation, floor))).await
+        self.call(Some((incarnation, floor & NUMBER, floor >> EPOCH))).await
     }
 }

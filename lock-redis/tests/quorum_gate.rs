@@ -10,6 +10,7 @@ use onelock_conformance::rng::Rng;
 use onelock_core::quorum::Gate as _;
 use onelock_core::{
     Backend, BootClock, ErrorKind, FencingToken, Locks, Quorum, Raise, Release, Request, Settings, Standing,
+    TokenEpoch,
 };
 use onelock_redis::{Gate, RedisBackend, RedisConfig, RedisGate};
 
@@ -118,6 +119,66 @@ async fn a_restart_is_repaired_though_nobody_asks_for_a_lock() {
     assert_eq!(quorum.open_gates(0).await.unwrap(), 3);
     servers[1].restart().await;
     repaired(&servers[1]).await;
+}
+
+/// A member that has forgotten which token epoch was served learns it with the numbers.
+#[tokio::test]
+async fn a_member_that_is_repaired_knows_the_token_epoch() {
+    let mut servers = servers(3, &[]).await;
+    let ((new, new_nets), (old, old_nets)) =
+        (client(&servers, Gate::RunId).await, client(&servers, Gate::RunId).await);
+    assert_eq!(new.open_gates(0).await.unwrap(), 3);
+    // The last one has not seen it.
+    new_nets[2].hold("acquire");
+    let mine = attempt().epoch(TokenEpoch::new(2).unwrap());
+    let first = token(&new, &mine).await.unwrap();
+    assert_eq!(new.release(&mine.ticket()).await.unwrap(), Release::Released);
+    servers[1].restart().await;
+    repaired(&servers[1]).await;
+    old_nets[0].hold("acquire");
+    let second = soon(async {
+        loop {
+            match old.acquire(&attempt().epoch(TokenEpoch::new(1).unwrap())).await {
+                Ok(Standing::Held(grant)) => return Ok(grant.token),
+                Err(error) if !error.is_retryable() => return Err(error),
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    })
+    .await;
+    let refused = second.map(|token| format!("{token} after {first}")).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidConfig, "{refused}");
+    for net in new_nets.iter().chain(&old_nets) {
+        net.let_go("acquire");
+    }
+    // And those of the new epoch go on.
+    let next = soon(async {
+        loop {
+            if let Some(next) = token(&new, &attempt().epoch(TokenEpoch::new(3).unwrap())).await {
+                return next;
+            }
+        }
+    })
+    .await;
+    assert!(next > first, "{next} after {first}");
+}
+
+/// The floor of a person is a token, with the epoch in its high bits.
+#[tokio::test]
+async fn a_floor_may_be_a_token_of_any_epoch() {
+    for (epoch, later) in [(0, 0), (1, 1), (5, 6), (16, 16), (300, 301)] {
+        let servers = servers(3, &[]).await;
+        let (quorum, _) = client(&servers, Gate::RunId).await;
+        let floor = (i64::from(epoch) << 48) + (1 << 47);
+        assert_eq!(quorum.open_gates(floor).await.unwrap(), 3);
+        let mut settings = settings();
+        settings.token_epoch = TokenEpoch::new(later).unwrap();
+        let locks = Locks::builder(Arc::new(quorum)).settings(settings).build().unwrap();
+        let guard = soon(locks.mutex("order").unwrap().acquire()).await;
+        let guard = guard.unwrap_or_else(|error| panic!("epoch {epoch}, then {later}: {error}"));
+        let token = guard.token().unwrap();
+        assert!(token.get() > floor, "{token} after {floor}");
+    }
 }
 
 /// A server that is emptied is in the same start as before, and stays away for the whole quarantine all the same.

@@ -20,7 +20,7 @@ pub trait Gate: Debug + Send + Sync + 'static {
     async fn look(&self) -> Result<GateView>;
 
     /// Lifts all counters, of names never used too, to at least `floor` and opens the gate, in one step, and only
-    /// while the store is still in this incarnation. Whether it is.
+    /// while the store is still in this incarnation. Whether it is. The high bits of `floor` are a token epoch, as those of a token.
     async fn open(&self, incarnation: &str, floor: i64) -> Result<bool>;
 }
 
@@ -34,7 +34,8 @@ pub struct GateView {
     pub incarnation: String,
     /// Whether the gate is open to this incarnation.
     pub open: bool,
-    /// The largest number any counter has reached; 0 where there is none.
+    /// The largest number any counter has reached, with the largest token epoch that has joined in its high bits; 0 where there
+    /// is none.
     pub highest: i64,
 }
 
