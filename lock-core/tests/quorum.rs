@@ -11,9 +11,9 @@ use onelock_core::driver::{Context, opening};
 use onelock_core::quorum::{Gate, GateView};
 use onelock_core::toolkit::{Layer, Layered};
 use onelock_core::{
-    Backend, Capabilities, Clock, Driver, Error, ErrorKind, FencingToken, Info, Listing, LockName, Locks,
-    MemoryBackend, MemoryStore, Page, Quorum, Raise, Release, Renewal, Renewed, Request, Result, Settings,
-    Snapshot, Standing, StoreUrl, Ticket, TokioClock, Wake,
+    Backend, Capabilities, Clock, Driver, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName,
+    Locks, MemoryBackend, MemoryStore, Mode, Page, Quorum, Raise, Release, Renewal, Renewed, Request, Result,
+    Settings, Snapshot, Standing, StoreUrl, Ticket, TokioClock, Wake,
 };
 
 const QUARANTINE: Duration = Duration::from_secs(60);
@@ -351,4 +351,52 @@ async fn a_member_that_refuses_ends_no_waiter_while_another_is_away() {
     };
     let (guard, ()) = tokio::join!(lock.acquire(), back);
     assert!(guard.unwrap().is_held());
+}
+
+/// A member that has counted ahead, or one that raises nothing.
+#[derive(Debug)]
+struct RaisesNothing(MemoryBackend, u64);
+
+impl Layer for RaisesNothing {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
+    }
+
+    fn info(&self) -> Info {
+        Info::new("memory", format!("memory {}", self.1))
+    }
+
+    async fn pass<T: Send>(
+        &self,
+        verb: &'static str,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        if verb == "raise" { Err(Error::new(ErrorKind::Unavailable, "it is gone")) } else { call.await }
+    }
+}
+
+/// Nobody is ahead: a member was lost between its grant and its raise.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_is_lost_before_it_raises_is_not_somebody_ahead() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let ahead = MemoryBackend::new(&MemoryStore::new(Arc::clone(&clock)));
+    let ask = || {
+        let (name, holder) = (LockName::new("n").unwrap(), HolderId::random().unwrap());
+        Request::new(name, holder, Mode::Exclusive, Duration::from_secs(30)).queue(false)
+    };
+    let before = ask();
+    ahead.acquire(&before).await.unwrap();
+    ahead.release(&before.ticket()).await.unwrap();
+    let behind = |n| {
+        let store = MemoryBackend::new(&MemoryStore::new(Arc::clone(&clock)));
+        Arc::new(Layered(RaisesNothing(store, n))) as Arc<dyn Backend>
+    };
+    let quorum = Quorum::new(vec![Arc::new(ahead), behind(1), behind(2)]).unwrap();
+    let answer = quorum.acquire(&ask()).await;
+    let error = answer.map(|standing| format!("{standing:?}")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("it is gone"), "{error}");
+    let locks = Locks::builder(Arc::new(quorum)).clock(clock).build().unwrap();
+    let tried = locks.mutex("n").unwrap().try_acquire().await;
+    assert_eq!(tried.unwrap_err().kind(), ErrorKind::Unavailable);
 }

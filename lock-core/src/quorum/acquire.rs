@@ -37,9 +37,12 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<S
     let request = Arc::new(request);
     let answers = ask(shared, &request).await;
     let grants: Vec<_> = answers.iter().map(granted).collect();
-    let Some(token) = fence(shared, &request, &grants).await else {
-        give_all_back(shared, &request, &answers).await;
-        return refused(shared, &answers);
+    let token = match fence(shared, &request, &grants).await {
+        Ok(Some(token)) => token,
+        failed => {
+            give_all_back(shared, &request, &answers).await;
+            return failed.and_then(|_| refused(shared, &answers));
+        }
     };
     shared.give_back_unclear(&request, &answers);
     let entries = grants.iter().map(|grant| grant.map(|grant| request.ticket().token(grant.token))).collect();
@@ -87,21 +90,26 @@ fn refused(shared: &Shared, answers: &[Answer<Standing>]) -> Result<Standing> {
 
 /// The token of an attempt that a majority granted, with the counters of a majority lifted to it. `None` when fewer granted, or
 /// fewer came to the token with the entry still there.
+///
+/// # Errors
+/// When fewer than a majority can say: nobody is known to be ahead.
 async fn fence(
     shared: &Arc<Shared>,
     request: &Arc<Request>,
     grants: &[Option<Grant>],
-) -> Option<FencingToken> {
+) -> Result<Option<FencingToken>> {
     if grants.iter().flatten().count() < shared.majority() {
-        return None;
+        return Ok(None);
     }
     // Members may differ in whether their numbers carry the epoch: compared are tokens, and each is raised as it counts.
     let epoch = request.epoch;
-    let token = grants.iter().flatten().map(|grant| epoch.shown(grant.token)).max()?;
+    let Some(token) = grants.iter().flatten().map(|grant| epoch.shown(grant.token)).max() else {
+        return Ok(None);
+    };
     let at_token = |grant: &Option<Grant>| grant.is_some_and(|grant| epoch.shown(grant.token) == token);
     let there = grants.iter().filter(|grant| at_token(grant)).count();
     if !shared.capabilities.fencing || there >= shared.majority() {
-        return Some(token);
+        return Ok(Some(token));
     }
     let need = shared.majority() - there;
     // Only members that granted to this attempt, and each only while the entry is still this attempt's.
@@ -113,7 +121,14 @@ async fn fence(
     };
     let raised = |answers: &[Answer<Raise>]| count(answers, Raise::Raised) >= need;
     let answers = shared.ask(call, raised, |_, _| ()).await;
-    raised(&answers).then_some(token)
+    let (answered, errors) = tally(&answers);
+    if raised(&answers) {
+        Ok(Some(token))
+    } else if there + answered >= shared.majority() {
+        Ok(None)
+    } else {
+        Err(shared.too_few(there + answered, &errors))
+    }
 }
 
 /// Gives back what a failed attempt has or may have, and waits for it (within the members' time), so that the next
