@@ -15,7 +15,7 @@ use crate::error::from_redis;
 
 /// The script, for `EVAL` by any driver. `KEYS[1]` is the watermark, the further keys are those of the command. `ARGV[1]` is the
 /// token in decimal, `ARGV[2]` `1` for an exclusive holder, which raises the watermark, or `0` for one that shares; the command
-/// follows. The answer is `[1, answer of the command]`, or `[0, watermark]` when the token is stale.
+/// follows. The answer is `[1, answer of the command]`, or `[0, watermark]` when the token is stale or the watermark is none.
 pub const SCRIPT: &str = include_str!("scripts/fence.lua");
 
 /// Runs `command` unless the guard is lost or its token is stale, and gives its answer. The first of `keys` is the watermark of this
@@ -79,7 +79,6 @@ pub async fn run_as(
     if ran {
         return Ok(answer);
     }
-    let newest = from_redis_value(answer).map_err(|error| failed(error.into()))?;
-    fence::compare(name, token, Some(newest))?;
+    fence::compare(name, token, from_redis_value(answer).ok())?;
     Err(Error::new(ErrorKind::Protocol, "the watermark of a fence is no fencing token").during("fence"))
 }

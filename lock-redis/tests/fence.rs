@@ -76,6 +76,22 @@ async fn large_numbers_are_told_apart() {
     }
 }
 
+/// What is no token is somebody else's: as where the keys are given in another order.
+#[tokio::test]
+async fn what_is_no_watermark_is_left_alone() {
+    let server = Server::start(&[]).await;
+    let mut raw = server.raw().await;
+    let mut data = raw.0.clone();
+    for foreign in ["paid", "-5", "7.5", "99999999999999999999", "a longer text than any token is"] {
+        raw.run_args(&["SET", "{n}:fence", foreign]).await;
+        let ran = run_as(&mut data, (&name("n"), token(1 << 40), true), &KEYS, &set("written")).await;
+        let error = ran.expect_err(foreign);
+        assert!(error.to_string().contains("no fencing token"), "{foreign}: {error}");
+        assert_eq!(raw.text("GET {n}:fence").await, foreign);
+        assert_eq!(raw.int("EXISTS {n}:data").await, 0, "{foreign}");
+    }
+}
+
 /// A cluster of one node that has every slot: what is in one works, what is not is refused before anything is written.
 #[tokio::test]
 async fn in_a_cluster_all_keys_have_one_hash_tag() {

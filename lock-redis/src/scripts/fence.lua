@@ -3,7 +3,8 @@
 -- ARGV[1] is the token, ARGV[2] '1' to raise the watermark, ARGV[3..] the command.
 -- Numbers are compared as text: those of Lua end at 2^53.
 local token, newest = ARGV[1], redis.call('GET', KEYS[1])
-if newest and (#newest > #token or (#newest == #token and newest > token)) then
+-- What is no token was not written by a fence: it is left alone.
+if newest and (not string.find(newest, '^%d+$') or #newest > #token or (#newest == #token and newest > token)) then
     return {0, newest}
 end
 if ARGV[2] == '1' then
