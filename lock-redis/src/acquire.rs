@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use onelock_core::{Renewal, Request, Result, Standing};
+use onelock_core::{Error, ErrorKind, Renewal, Request, Result, Standing};
 
 use crate::keys::Keys;
 use crate::topology::Servers;
@@ -16,6 +16,9 @@ pub(crate) async fn acquire(
     request: &Request,
 ) -> Result<Standing> {
     let asked = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
+    if keys.is_counter(&request.name) {
+        return Err(Error::new(ErrorKind::InvalidName, "the counters of the plain layout are called so"));
+    }
     let (line, script) = (keys.of(&request.name), keys.verbs().acquire);
     let mut command = script.call(&keys.voting(&line));
     reply::ask(&asked, &mut command);

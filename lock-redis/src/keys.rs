@@ -43,6 +43,12 @@ impl Keys {
         }
     }
 
+    /// Whether the lock of this name would be the counter of others: in the plain layout a name is a key.
+    pub(crate) fn is_counter(&self, name: &LockName) -> bool {
+        let is_plain = self.layout == Layout::Plain;
+        is_plain && [&self.prefix, name.as_str()].concat().starts_with("onelock:plain:{")
+    }
+
     pub(crate) fn of(&self, name: &LockName) -> LineKeys {
         let encoded = name.encoded();
         let bucket = bucket(&encoded);

@@ -117,6 +117,21 @@ async fn our_tokens_grow_over_their_holds() {
     assert_eq!(renew_one(&*backend, &ask.ticket()).await.unwrap(), Renewed::NotHeld);
 }
 
+/// Each name is a key, and so are the counters.
+#[tokio::test]
+async fn no_name_is_the_counter_of_another() {
+    let server = Server::start(&[]).await;
+    let backend = plain(&server).await;
+    for counted_before in [false, true] {
+        let refused = backend.acquire(&request("onelock:plain:{44}:n", "x")).await;
+        let ask = request("a", "x");
+        let standing = backend.acquire(&ask).await;
+        held(standing.unwrap_or_else(|error| panic!("{counted_before}: beside {refused:?}: {error}")));
+        assert_eq!(backend.release(&ask.ticket()).await.unwrap(), Release::Released);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidName);
+    }
+}
+
 #[tokio::test]
 async fn what_is_no_string_is_left_alone() {
     let server = Server::start(&[]).await;
