@@ -34,12 +34,13 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
     if let Some(refused) = refused_epoch(code, short) {
         return refused;
     }
-    const TEXTS: [(&str, ErrorKind, &str); 7] = [
+    const TEXTS: [(&str, ErrorKind, &str); 8] = [
         ("not an integer", ErrorKind::Foreign, "a counter of ours is not a number"),
         ("without any password", ErrorKind::Denied, REFUSED),
         ("can't run this command or subcommand", ErrorKind::Denied, "a right is missing"),
         ("no permissions", ErrorKind::Denied, "a right is missing"),
         ("max number of clients", ErrorKind::Unavailable, "the server takes no more connections"),
+        ("WAIT cannot be used with replica", ErrorKind::Unavailable, "the server is a replica"),
         ("No such master", ErrorKind::Unavailable, "it watches no master of this name"),
         ("DB index", ErrorKind::InvalidConfig, "there is no such database"),
     ];
@@ -118,6 +119,7 @@ mod tests {
         assert_eq!(kind("READONLY You can't write"), (ErrorKind::Unavailable, true));
         assert_eq!(kind("LOADING Redis is loading"), (ErrorKind::Unavailable, true));
         assert_eq!(kind("UNBLOCKED force unblock"), (ErrorKind::Unavailable, true));
+        assert_eq!(kind("ERR WAIT cannot be used with replica instances"), (ErrorKind::Unavailable, true));
         assert_eq!(kind("ERR value is not an integer or out of range"), (ErrorKind::Foreign, false));
         assert_eq!(kind("ONELOCKTOKENEPOCH 2 3"), (ErrorKind::InvalidConfig, false));
         assert_eq!(kind("ONELOCKTOKENEPOCH 2 x"), (ErrorKind::Protocol, true));

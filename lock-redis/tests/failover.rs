@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::common::group::{LIMIT, SILENCE, backend, config, group, is_watched, owner, soon_until};
 use crate::common::{HOUR, PATIENCE, held, renew_one, request, soon, waits};
 use crate::harness::servers::Plan;
+use futures_util::future::join_all;
 use onelock_conformance::churn::{Churn, Report};
 use onelock_conformance::history;
 use onelock_core::{Backend, BootClock, ErrorKind, Locks, Renewal, Renewed, Settings, Wake};
@@ -199,6 +200,28 @@ async fn a_renewal_that_changes_nothing_counts_only_where_replicas_have_the_lock
         assert!(again.is_err(), "{layout}, {waited_for}: {again:?}, and no replica has it for as long");
         group.servers[1].pause(false).unwrap();
         soon_until(async || renew(HOUR).await.ok()).await;
+    }
+}
+
+/// While a connection waits for replicas the server serves nothing else on it: what is asked meanwhile waits once, together.
+#[tokio::test]
+async fn a_crowd_waits_for_its_replicas_together() {
+    let group = group(Plan::sentinel(Duration::from_secs(60))).await;
+    let store = backend(&format!("{}?replicas=1", group.url())).await;
+    let kept = request("kept", "x");
+    soon_until(async || store.acquire(&kept).await.ok().map(held)).await;
+    soon_until(async || renew_one(&*store, &kept.ticket()).await.ok()).await;
+    group.servers[1].pause(true).unwrap();
+    let asks: Vec<_> = (0..40).map(|i| request(&format!("n{i}"), "x")).collect();
+    for answer in join_all(asks.iter().map(|ask| store.acquire(ask))).await {
+        let error = answer.unwrap_err();
+        assert!(error.kind() == ErrorKind::Unavailable && error.to_string().contains("replicas"), "{error}");
+    }
+    let left = group.say(group.masters()[0], &["KEYS", "onelock:*:e:n*"]).await.unwrap();
+    assert_eq!(left, Vec::<String>::new(), "what was not held is left behind");
+    group.servers[1].pause(false).unwrap();
+    for answer in join_all(asks.iter().map(|ask| soon_until(async || store.acquire(ask).await.ok()))).await {
+        held(answer);
     }
 }
 

@@ -59,6 +59,8 @@ struct Live {
     socket: Socket,
     number: u64,
     fence: Option<Arc<Fence>>,
+    /// Waits for replicas. Each call that is under way has it.
+    waits: Arc<SingleFlight<Result<Value>>>,
 }
 
 impl Connection {
@@ -109,7 +111,7 @@ impl Connection {
     }
 
     async fn piped(
-        &self,
+        self: &Arc<Self>,
         live: &mut Live,
         script: &'static Script,
         calls: &[&Cmd],
@@ -118,6 +120,8 @@ impl Connection {
         let replicas = self.config.replicas;
         let counts = script.counts && replicas > 0;
         let fence = live.fence.as_ref().filter(|_| script.fenced);
+        // While the server waits it serves nothing else on the connection: in the same packet where nobody else would wait, too.
+        let at_once = counts && Arc::strong_count(&live.waits) == 2;
         let mut pipeline = Pipeline::with_capacity(calls.len() + 2);
         if asking {
             pipeline.cmd("ASKING");
@@ -129,12 +133,13 @@ impl Connection {
             }
             pipeline.add_command(call);
         }
-        if counts {
-            let longest = u64::try_from(self.config.replicas_timeout.as_millis()).unwrap_or(u64::MAX);
-            pipeline.cmd("WAIT").arg(replicas).arg(longest);
+        if at_once {
+            pipeline.add_command(self.wait());
         }
         let mut values = self.send(live, &pipeline).await?;
-        let short = match values.pop_if(|_| counts) {
+        let waited =
+            if counts && !at_once { Some(self.waited(live).await?) } else { values.pop_if(|_| at_once) };
+        let short = match waited {
             None => None,
             Some(Value::Int(acknowledged)) => (acknowledged < i64::from(replicas)).then_some(acknowledged),
             // Whether replicas have them is not known of any that were made, whatever the error says of itself. What was refused
@@ -153,6 +158,22 @@ impl Connection {
             Some(_) => return Err(Error::new(ErrorKind::Protocol, "WAIT did not answer with a number")),
         };
         Ok(values.into_iter().skip(usize::from(asking)).map(|value| Answer { value, short }).collect())
+    }
+
+    fn wait(&self) -> Cmd {
+        let longest = u64::try_from(self.config.replicas_timeout.as_millis()).unwrap_or(u64::MAX);
+        redis::cmd("WAIT").arg(self.config.replicas).arg(longest).to_owned()
+    }
+
+    /// The answer to a `WAIT` that is sent after this call, for all who ask meanwhile.
+    async fn waited(self: &Arc<Self>, live: &Live) -> Result<Value> {
+        let (this, mut on, wait) = (Arc::clone(self), live.clone(), self.wait());
+        let wait = || async move {
+            let answer = pin!(on.socket.requests.send_packed_command(&wait));
+            this.sent(on.number, answer).await
+        };
+        let gone = || Err(Error::new(ErrorKind::Unavailable, "the runtime of the waiting task is gone"));
+        live.waits.join_next(&Handle::current(), wait).await.unwrap_or_else(gone)
     }
 
     /// Connects, where that is not done.
@@ -251,7 +272,7 @@ impl Connection {
             }
         };
         let (socket, fence) = open::open(&self.config, &self.host, self.inbox.channel(), pushed).await?;
-        let live = Live { socket, number, fence: fence.map(Arc::new) };
+        let live = Live { socket, number, fence: fence.map(Arc::new), waits: Arc::default() };
         let mut state = self.state.lock();
         if state.closed {
             return Err(closed());
