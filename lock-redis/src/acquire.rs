@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use onelock_core::toolkit::Unanswered;
 use onelock_core::{Error, ErrorKind, Renewal, Request, Result, Standing};
 
 use crate::keys::Keys;
@@ -13,6 +14,7 @@ pub(crate) async fn acquire(
     servers: &Arc<Servers>,
     keys: &Keys,
     channel: &str,
+    unanswered: &Unanswered,
     request: &Request,
 ) -> Result<Standing> {
     let asked = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
@@ -24,7 +26,9 @@ pub(crate) async fn acquire(
     reply::ask(&asked, &mut command);
     command.arg(request.mode.to_string()).arg(u8::from(request.queue));
     command.arg([channel, " ", request.note.as_str()].concat()).arg(u16::from(request.epoch));
-    let (answer, short) = servers.call(line.slot(), script, &command).await?.joined()?;
+    let answered = servers.call(line.slot(), script, &command).await;
+    unanswered.acquired(request, &answered);
+    let (answer, short) = answered?.joined()?;
     let standing = reply::standing(answer, &asked)?;
     match (standing, short) {
         (Standing::Busy(_), _) | (_, None) => Ok(standing),

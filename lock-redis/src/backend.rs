@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_core::store::Checked;
+use onelock_core::toolkit::Unanswered;
 use onelock_core::{
     Backend, Capabilities, FencingToken, HolderId, Info, Listing, LockName, Page, Raise, Release, Renewal,
     Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
@@ -32,6 +33,7 @@ pub struct RedisBackend {
     inbox: Arc<Inbox>,
     servers: Arc<Servers>,
     found: Found,
+    unanswered: Unanswered,
 }
 
 impl RedisBackend {
@@ -80,7 +82,8 @@ impl RedisBackend {
         check::rights(&servers, &config, &id, inbox.channel()).await?;
         let capabilities = check::capabilities(&servers, &config, declared).await?;
         let (keys, found) = (Keys::new(&config), Found::default());
-        Ok(Self { config, keys, capabilities, inbox, servers, found })
+        let unanswered = Unanswered::new(config.request_timeout);
+        Ok(Self { config, keys, capabilities, inbox, servers, found, unanswered })
     }
 }
 
@@ -99,7 +102,8 @@ impl Backend for RedisBackend {
         if request.queue {
             self.inbox.expect(request.holder);
         }
-        let result = acquire::acquire(&self.servers, &self.keys, self.inbox.channel(), request).await;
+        let (channel, unanswered) = (self.inbox.channel(), &self.unanswered);
+        let result = acquire::acquire(&self.servers, &self.keys, channel, unanswered, request).await;
         // A waiter keeps its place, and so does one of which nobody knows whether it waits: until its release.
         let may_wait = match &result {
             Ok(standing) => matches!(standing, Standing::Waiting(_)),
@@ -132,7 +136,8 @@ impl Backend for RedisBackend {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         self.inbox.forget(ticket.holder);
-        release::release(&self.servers, &self.keys, ticket).await
+        let released = release::release(&self.servers, &self.keys, ticket).await;
+        self.unanswered.released(ticket.holder, released)
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{PATIENCE, Server, held, renew_one, request, soon, waits};
+use onelock_conformance::faults::{Act, Link, Proxy, Trigger};
 use onelock_core::{Backend, ErrorKind, Release, Renewed, Wake};
-use onelock_redis::RedisBackend;
+use onelock_redis::{RedisBackend, RedisConfig};
 
 #[tokio::test]
 async fn a_lost_connection_makes_every_waiter_ask_and_the_next_push_arrive() {
@@ -88,6 +89,35 @@ async fn a_frozen_server_is_a_timeout_and_then_a_new_connection() {
         }
     })
     .await;
+}
+
+/// The network keeps the request, and the release overtakes it over the next connection.
+#[tokio::test]
+async fn an_acquire_that_comes_after_its_release_is_given_back() {
+    let server = Server::start(&[]).await;
+    let link = Link::new();
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port).into(), &link).await.unwrap();
+    let mut config = RedisConfig::new("127.0.0.1", proxy.address().port());
+    config.request_timeout = Duration::from_millis(500);
+    let backend = RedisBackend::connect(config).await.unwrap();
+    let ask = request("late", "x");
+    let pattern = ask.holder.to_hex().into_bytes();
+    link.arm(Trigger { pattern, nth: 1, act: Act::HoldRequest });
+    let error = backend.acquire(&ask).await.unwrap_err();
+    assert!(error.is_unclear(), "{error}");
+    let mut released = backend.release(&ask.ticket()).await;
+    link.let_go();
+    let mut raw = server.raw().await;
+    soon(async { while raw.residue().await.is_empty() {} }).await;
+    // As the core: until the answer is definite.
+    soon(async {
+        while released.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            released = backend.release(&ask.ticket()).await;
+        }
+    })
+    .await;
+    assert_eq!(raw.residue().await, Vec::<String>::new(), "nobody gives it back: {released:?}");
 }
 
 #[tokio::test]

@@ -24,8 +24,6 @@ pub mod sqlite;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod tls;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-mod unanswered;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod unharmed;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod value;

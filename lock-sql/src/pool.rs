@@ -4,13 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::toolkit::Mutex;
+use onelock_core::toolkit::{Mutex, Unanswered};
 use onelock_core::{Error, ErrorKind, Result};
 use sqlx::{FromRow, Row};
 use tokio::sync::{AcquireError, Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::unanswered::Unanswered;
 use crate::unharmed::{legible, unharmed};
 use crate::value::protocol;
 

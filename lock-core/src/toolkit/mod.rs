@@ -10,6 +10,7 @@ mod lines;
 mod mutex;
 pub mod options;
 mod single_flight;
+mod unanswered;
 
 pub use credentials::Credentials;
 pub use given::Given;
@@ -19,3 +20,4 @@ pub use mutex::Mutex;
 #[doc(inline)]
 pub use options::options;
 pub use single_flight::{Flights, SingleFlight};
+pub use unanswered::Unanswered;
