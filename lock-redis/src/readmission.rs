@@ -74,6 +74,7 @@ impl Gate for RedisGate {
     }
 
     async fn open(&self, incarnation: &str, floor: i64) -> Result<bool> {
+        let floor = floor.max(0);
         self.call(Some((incarnation, floor & NUMBER, floor >> EPOCH))).await
     }
 }
