@@ -187,7 +187,7 @@ async fn a_renewal_that_changes_nothing_counts_only_where_replicas_have_the_lock
             soon_until(async || backend.acquire(&request("waited-for", "x")).await.ok().map(waits)).await;
         }
         soon_until(async || renew(HOUR).await.ok()).await;
-        group.servers[1].pause(true).unwrap();
+        group.servers[1].process.pause(true).unwrap();
         renew(HOUR * 2).await.unwrap_err();
         for kind in ["normal", "pubsub"] {
             group.say(master, &["CLIENT", "KILL", "TYPE", kind]).await.unwrap();
@@ -198,7 +198,7 @@ async fn a_renewal_that_changes_nothing_counts_only_where_replicas_have_the_lock
         })
         .await;
         assert!(again.is_err(), "{layout}, {waited_for}: {again:?}, and no replica has it for as long");
-        group.servers[1].pause(false).unwrap();
+        group.servers[1].process.pause(false).unwrap();
         soon_until(async || renew(HOUR).await.ok()).await;
     }
 }
@@ -211,7 +211,7 @@ async fn a_crowd_waits_for_its_replicas_together() {
     let kept = request("kept", "x");
     soon_until(async || store.acquire(&kept).await.ok().map(held)).await;
     soon_until(async || renew_one(&*store, &kept.ticket()).await.ok()).await;
-    group.servers[1].pause(true).unwrap();
+    group.servers[1].process.pause(true).unwrap();
     let asks: Vec<_> = (0..40).map(|i| request(&format!("n{i}"), "x")).collect();
     for answer in join_all(asks.iter().map(|ask| store.acquire(ask))).await {
         let error = answer.unwrap_err();
@@ -219,7 +219,7 @@ async fn a_crowd_waits_for_its_replicas_together() {
     }
     let left = group.say(group.masters()[0], &["KEYS", "onelock:*:e:n*"]).await.unwrap();
     assert_eq!(left, Vec::<String>::new(), "what was not held is left behind");
-    group.servers[1].pause(false).unwrap();
+    group.servers[1].process.pause(false).unwrap();
     for answer in join_all(asks.iter().map(|ask| soon_until(async || store.acquire(ask).await.ok()))).await {
         held(answer);
     }
