@@ -202,11 +202,11 @@ fault "a leader works on when its term is lost" $around/election.rs \
     's/_ = self\.lost\(\) => \{\}/_ = std::future::pending::<()>() => {}/' \
     memory work_is_alone_whatever_breaks
 fault "a leader that is cut off works on" $around/election.rs \
-    's/self\.stepping_down\.wait\(\)\.await;/std::future::pending::<()>().await;/; s/_ = self\.lost\(\) => \{\}/_ = std::future::pending::<()>() => {}/' \
+    's/_ = self\.lost\(\) => \{\}/_ = std::future::pending::<()>() => {}/; s/\(\) = handed_on => \{\}/() = async { handed_on.await; std::future::pending().await } => {}/' \
     memory step_down_while_cut_off
 fault "a failed request ends what an observer sees" $around/election.rs \
     's/if let Ok\(leader\) = election\.leader\(\)\.await\n/let leader = election.leader().await;\n        if leader.is_err() { std::future::pending::<()>().await }\n        if let Ok(leader) = leader\n/' \
-    redis observers_outlive_a_restart
+    zookeeper observers_outlive_a_restart
 fault "a hand-over is taken twice" $around/hand_over.rs \
     's/== Release::NotHeld \{/== Release::NotHeld \&\& false {/' \
     memory used_hand_overs_are_refused
