@@ -51,9 +51,9 @@ pub(crate) fn serve_if_asked() -> Option<ExitCode> {
 
 pub(crate) async fn check(store: Option<String>, args: CheckArgs) -> Outcome {
     let records = if args.from.is_empty() {
-        output::writable([&args.record, &args.report, &args.markdown])?;
         let url = args.url.clone().or(store);
         let url = url.ok_or_else(|| Failure::Usage("which store? say `onelock check URL`".into()))?;
+        output::writable([&args.record, &args.report, &args.markdown])?;
         run(&url, &args).await?
     } else {
         let files = args.from.iter().map(|file| Record::read(file));

@@ -353,7 +353,7 @@ async fn a_member_that_refuses_ends_no_waiter_while_another_is_away() {
     assert!(guard.unwrap().is_held());
 }
 
-/// A member that has counted ahead, or one that raises nothing.
+/// A member that raises nothing.
 #[derive(Debug)]
 struct RaisesNothing(MemoryBackend, u64);
 

@@ -146,7 +146,10 @@ impl Cluster {
         #[cfg_attr(not(feature = "tls"), expect(unused_mut))]
         let mut options = self.options(user.clone());
         #[cfg(feature = "tls")]
-        if let Some(tls) = crate::tls::options(&self.config).await? {
+        // They could be read when the client was made: they are being exchanged.
+        let tls = crate::tls::options(&self.config).await;
+        #[cfg(feature = "tls")]
+        if let Some(tls) = tls.map_err(|e| Error::new(ErrorKind::Unavailable, e.to_string()).unsent())? {
             options = options.with_tls(tls);
         }
         // The driver's own limit is for the connection, and not for who logs in on it.

@@ -1,7 +1,7 @@
 //! Three members, and what happens to one: killed, frozen; and one server's restarts, compactions, sessions, certificates.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::server::{Admin as _, Member, cluster, three};
@@ -14,7 +14,7 @@ use onelock_conformance::faults::{Fault, Link, Proxy};
 use onelock_conformance::harness::open_by;
 use onelock_conformance::servers::hosts::{Hosts, is_inside};
 use onelock_conformance::servers::{Place, data_folder, free_port, tls};
-use onelock_core::{Backend, ErrorKind, Locks, Renewed, Request, Settings, Wake};
+use onelock_core::{Backend, ErrorKind, Locks, Release, Renewed, Request, Settings, Wake};
 use onelock_etcd::DRIVER;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tokio::task::JoinSet;
@@ -348,19 +348,23 @@ async fn an_unclear_join_closes_its_lease() -> Verdict {
 async fn a_lead_that_is_handed_on_refuses_nobody() -> Verdict {
     let members = three().await?;
     let (stop, mut work, mut ids) = (Arc::new(AtomicBool::new(false)), JoinSet::new(), Vec::new());
+    let done = Arc::new(AtomicUsize::new(0));
     for (at, member) in members.iter().enumerate() {
         let status = member.admin().await?.maintenance_client().status().await?;
         ids.push(status.header().map_or(0, etcd_client::ResponseHeader::member_id));
         let backend = client(&format!("{}?request_timeout=3s", member.url())).await;
         for task in 0..16 {
-            let (backend, stop, name) =
-                (Arc::clone(&backend), Arc::clone(&stop), name(&format!("{at}-{task}"))?);
+            let (backend, stop, done) = (Arc::clone(&backend), Arc::clone(&stop), Arc::clone(&done));
+            let name = name(&format!("{at}-{task}"))?;
             work.spawn(async move {
                 let mut errors = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
                     let asked = exclusive(&name)?;
                     errors.extend(backend.acquire(&asked).await.err());
-                    errors.extend(backend.release(&asked.ticket()).await.err());
+                    match backend.release(&asked.ticket()).await {
+                        Ok(Release::Released) => drop(done.fetch_add(1, Ordering::Relaxed)),
+                        other => errors.extend(other.err()),
+                    }
                 }
                 Verdict::Ok(errors)
             });
@@ -370,6 +374,11 @@ async fn a_lead_that_is_handed_on_refuses_nobody() -> Verdict {
         let leads = leader(&members).await?;
         let next = ids[(leads + 1) % members.len()];
         members[leads].admin().await?.maintenance_client().move_leader(next).await?;
+    }
+    let (before, end) = (done.load(Ordering::Relaxed), Instant::now() + PATIENCE);
+    while done.load(Ordering::Relaxed) < before + 1000 {
+        assert!(Instant::now() < end, "the work does not go on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     stop.store(true, Ordering::Relaxed);
     let mut errors = Vec::new();

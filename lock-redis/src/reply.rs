@@ -80,7 +80,7 @@ pub(crate) fn renewals(answer: Result<Answer>, asked: &[&Renewal]) -> Vec<Result
     }
 }
 
-/// Status, number, and the holder of a grant (an answer to somebody else's question, as a connection out of step gives, is none), or for all others the time until asking again may help; or -1 and an error.
+/// Status, number, and the holder of a grant, or for all others the time until asking again may help; or -1 and an error.
 fn renewed(text: &str, asked: &Renewal) -> Result<Renewed> {
     if let Some(error) = text.strip_prefix("-1 ") {
         let (code, detail) = error.split_once(' ').unwrap_or((error, ""));

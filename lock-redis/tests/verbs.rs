@@ -374,3 +374,19 @@ async fn a_grant_of_an_earlier_entry_is_none_of_the_next_one() {
     }
     assert!(!wakes.iter().any(|wake| matches!(wake, Wake::Held(_))), "{wakes:?}");
 }
+
+/// A tool that copies keys may leave out when they end.
+#[tokio::test]
+async fn a_key_whose_end_was_taken_off_is_held_until_its_release() {
+    let server = Server::start(&[]).await;
+    let (a, b) = (server.backend().await, server.backend().await);
+    let (mine, others) = (request("kept", "x"), request("kept", "x").queue(false));
+    held(a.acquire(&mine).await.unwrap());
+    let mut raw = server.raw().await;
+    let key = raw.residue().await.swap_remove(0);
+    assert_eq!(raw.int(&format!("PERSIST {key}")).await, 1);
+    assert!(matches!(b.acquire(&others).await.unwrap(), Standing::Busy(_)), "two hold");
+    assert!(matches!(renew_one(&*a, &mine.ticket()).await, Ok(Renewed::Held(_))));
+    assert_eq!(a.release(&mine.ticket()).await.unwrap(), Release::Released);
+    held(b.acquire(&others).await.unwrap());
+}

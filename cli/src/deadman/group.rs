@@ -94,7 +94,7 @@ pub(crate) fn reap(keep: Option<Pid>) {
     }
 }
 
-/// The children of this process, which has one thread.
+/// The children of this thread, which starts all that there are.
 fn children() -> Vec<i32> {
     if let Ok(list) = fs::read_to_string("/proc/thread-self/children") {
         return list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();

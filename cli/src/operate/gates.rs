@@ -30,7 +30,7 @@ struct GateJson<'a> {
     /// `open`, `shut`, `none` or `unknown`.
     gate: &'static str,
     incarnation: Option<&'a str>,
-    /// The largest number that any counter of the member has reached.
+    /// The largest number that any counter of the member has reached, with the largest token epoch in its high bits.
     highest: Option<String>,
     error: Option<String>,
 }

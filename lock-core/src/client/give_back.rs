@@ -81,10 +81,10 @@ pub(super) async fn release(
             None => client.backend.release(&ticket).await,
         };
         // An earlier try may have done it and lost the answer; none to keep it has.
-        if unclear && stays.is_none() && matches!(answer, Ok(Release::NotHeld)) {
+        if unclear && matches!(answer, Ok(Release::NotHeld)) {
             return Ok(Release::Released);
         }
-        unclear |= answer.as_ref().is_err_and(Error::is_unclear);
+        unclear |= stays.is_none() && answer.as_ref().is_err_and(Error::is_unclear);
         if answer.is_ok() || !Box::pin(tries.again(&answer, lease)).await {
             return answer;
         }

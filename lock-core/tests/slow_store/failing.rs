@@ -219,14 +219,19 @@ async fn a_release_is_repeated_for_as_long_as_the_store_keeps_the_entry() {
 #[tokio::test(start_paused = true)]
 async fn a_release_within_its_least_time_tells_of_an_eviction_also_after_a_failed_call() {
     let (locks, slow, other) = clients();
-    let guard = locks.mutex("a").unwrap().at_least(SEC(300)).unwrap().acquire().await.unwrap();
-    other.evict("a", guard.token().unwrap()).await.unwrap();
-    slow.renewals_fail.store(true, Ordering::SeqCst);
-    let release = tokio::spawn(guard.release());
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    slow.renewals_fail.store(false, Ordering::SeqCst);
-    let gone = release.await.unwrap();
-    assert_eq!(gone.expect_err("it was another's").kind(), ErrorKind::Lost);
+    let (soon, late) = (Duration::from_millis(5), Duration::from_millis(200));
+    // In the midst of the time, and over its end.
+    for (held, away) in [(Duration::ZERO, soon), (SEC(300) - late / 2, late)] {
+        let guard = locks.mutex("a").unwrap().at_least(SEC(300)).unwrap().acquire().await.unwrap();
+        tokio::time::sleep(held).await;
+        other.evict("a", guard.token().unwrap()).await.unwrap();
+        slow.renewals_fail.store(true, Ordering::SeqCst);
+        let release = tokio::spawn(guard.release());
+        tokio::time::sleep(away).await;
+        slow.renewals_fail.store(false, Ordering::SeqCst);
+        let gone = release.await.unwrap();
+        assert_eq!(gone.expect_err("it was another's").kind(), ErrorKind::Lost, "after {held:?}");
+    }
 }
 
 /// Also where each is repeated when its caller stops polling.

@@ -59,7 +59,7 @@ struct Live {
     socket: Socket,
     number: u64,
     fence: Option<Arc<Fence>>,
-    /// Waits for replicas. Each call that is under way has it.
+    /// Waits for replicas. Each call that is under way has it: how many there are is read off its count.
     waits: Arc<SingleFlight<Result<Value>>>,
 }
 
@@ -137,15 +137,22 @@ impl Connection {
             pipeline.add_command(self.wait());
         }
         let mut values = self.send(live, &pipeline).await?;
-        let waited =
-            if counts && !at_once { Some(self.waited(live).await?) } else { values.pop_if(|_| at_once) };
+        // Of what was refused nothing is waited for.
+        let is_made = |value: &Value| !matches!(value, Value::ServerError(_));
+        let waited = match at_once {
+            true => values.pop(),
+            false if counts && values.iter().skip(usize::from(asking)).any(is_made) => {
+                Some(self.waited(live).await?)
+            }
+            false => None,
+        };
         let short = match waited {
             None => None,
             Some(Value::Int(acknowledged)) => (acknowledged < i64::from(replicas)).then_some(acknowledged),
             // Whether replicas have them is not known of any that were made, whatever the error says of itself. What was refused
             // says why: a node that has become a replica refuses both, and only `MOVED` or `READONLY` leads away from it.
             Some(error @ Value::ServerError(_)) => {
-                for made in values.iter_mut().filter(|value| !matches!(value, Value::ServerError(_))) {
+                for made in values.iter_mut().filter(|value| is_made(value)) {
                     match error::sound(error.clone()) {
                         Err(error) if !error.is_unclear() => {
                             return Err(Error::new(ErrorKind::Protocol, error.to_string()));

@@ -25,6 +25,8 @@ if alone == holder then
   return HELD .. number_of .. ' ' .. holder
 elseif alone then
   local ends = call('PEXPIRETIME', E)
+  -- Somebody has taken its end off: it is held until it is released.
+  if ends < 0 then return NONE .. FAILED end
   -- Its lease ends in this millisecond, and the server drops the key in the next.
   if ends <= now then return take() end
   holds = fits(mode, add(none, string.match(entry, '^%d+ (%S+)')))

@@ -7,7 +7,7 @@
 promoted(ARGV[9])
 local value, holder, own = read(KEYS[1])
 if holder == ARGV[1] then
-  -- Only ever longer, and written in any case: `WAIT` waits for the last write of its connection.
+  -- Only ever longer, or an end again, and written in any case: `WAIT` waits for the last write of its connection.
   call('PEXPIRE', KEYS[1], text(math.max(ARGV[2], call('PTTL', KEYS[1]))))
   return '1 ' .. own .. ' ' .. holder
 end

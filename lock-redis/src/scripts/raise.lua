@@ -7,5 +7,6 @@ local alone = single()
 if not alone then settle() end
 if alone ~= ARGV[1] and (alone or call('HEXISTS', E, ARGV[1]) == 0) then return 0 end
 local last, epoch = counter(KEYS[5])
-if last < tonumber(ARGV[2]) then call('SET', KEYS[5], epoch .. ARGV[2]) end
+-- Written in any case: `WAIT` waits for the last write of its connection.
+call('SET', KEYS[5], epoch .. text(math.max(last, tonumber(ARGV[2]))))
 return 1

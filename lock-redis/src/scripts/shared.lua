@@ -12,8 +12,8 @@ local function millis()
   return time[1] .. string.sub('00000' .. time[2], -6, -4)
 end
 
--- Moves the end of a key, only ever to a later one; one that somebody has taken off stays off. It writes in any case: `WAIT` waits
--- for the last write of its connection.
+-- Moves the end of a key, only ever to a later one; one that somebody has taken off stays off. Else it writes in any case: `WAIT`
+-- waits for the last write of its connection.
 local function lengthen(key, ends)
   local before = call('PEXPIRETIME', key)
   if before > 0 then call('PEXPIREAT', key, text(math.max(ends, before))) end

@@ -80,7 +80,8 @@ impl Process {
     /// What it has written.
     #[must_use]
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+        let log = std::fs::read(self.folder().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
     }
 
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
