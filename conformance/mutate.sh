@@ -206,7 +206,7 @@ fault "a leader that is cut off works on" $around/election.rs \
     memory step_down_while_cut_off
 fault "a failed request ends what an observer sees" $around/election.rs \
     's/if let Ok\(leader\) = election\.leader\(\)\.await\n/let leader = election.leader().await;\n        if leader.is_err() { std::future::pending::<()>().await }\n        if let Ok(leader) = leader\n/' \
-    zookeeper observers_outlive_a_restart
+    unit around::election::tests::an_observer_outlives_an_outage
 fault "a hand-over is taken twice" $around/hand_over.rs \
     's/== Release::NotHeld \{/== Release::NotHeld \&\& false {/' \
     memory used_hand_overs_are_refused

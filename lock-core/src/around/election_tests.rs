@@ -209,6 +209,23 @@ async fn observers_see_each_leader_and_nobody() {
     leader.await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_observer_outlives_an_outage() {
+    use crate::around::testing::{hold_elsewhere, outage, paused};
+    let locks = paused().unwrap();
+    let mut seen = locks.election("e").unwrap().observe();
+    assert_eq!(seen.next().await, None);
+    let away = outage(&locks).unwrap();
+    assert!(
+        tokio::time::timeout(SECOND * 10, seen.next()).await.is_err(),
+        "a store that is away says nothing"
+    );
+    drop(away);
+    let held = hold_elsewhere(&locks, "e").await.unwrap();
+    let leader = tokio::time::timeout(SECOND * 60, seen.next()).await.expect("it sees nothing any more");
+    assert_eq!(leader.unwrap().token, held.token().unwrap());
+}
+
 #[test]
 fn a_smaller_token_of_the_same_candidate_is_no_change() {
     let leader = |note: &str, token| Leader {
