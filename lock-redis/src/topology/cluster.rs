@@ -25,7 +25,7 @@ pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
 /// The slot map, and the connections to who is in it.
 #[derive(Debug, Default)]
-pub(super) struct Map {
+pub(super) struct SlotMap {
     ranges: Vec<Range>,
     connections: BTreeMap<Host, Arc<Connection>>,
     /// When it was read last.
@@ -35,7 +35,7 @@ pub(super) struct Map {
     closed: bool,
 }
 
-impl Map {
+impl SlotMap {
     /// One server serves all slots; without one, that is to be read.
     pub(super) fn of(one: Option<&Host>) -> Self {
         Self { ranges: one.cloned().map(Range::all).into_iter().collect(), ..Self::default() }

@@ -23,7 +23,7 @@ use crate::keys::{BUCKETS, LineKeys, slot};
 use crate::reply::Answer;
 use crate::scripts::{Script, Way};
 use crate::wait::Inbox;
-use cluster::{Map, PAUSE};
+use cluster::{PAUSE, SlotMap};
 use majority::some;
 use slots::Redirect;
 
@@ -35,7 +35,7 @@ const BATCH: usize = 64;
 pub(crate) struct Servers {
     config: Arc<RedisConfig>,
     inbox: Arc<Inbox>,
-    map: Mutex<Map>,
+    map: Mutex<SlotMap>,
     reading: SingleFlight<Result<()>>,
 }
 
@@ -45,7 +45,7 @@ impl Servers {
         Arc::new(Self {
             config: Arc::clone(config),
             inbox: Arc::clone(inbox),
-            map: Mutex::new(Map::of(one)),
+            map: Mutex::new(SlotMap::of(one)),
             reading: SingleFlight::default(),
         })
     }

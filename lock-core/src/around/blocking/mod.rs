@@ -5,7 +5,7 @@
 //!
 //! Inside async code calls are refused, also in `spawn_blocking` and `block_in_place`, which look the same to this library: use
 //! [`crate::Locks`] there, or a thread of your own (`std::thread::spawn`).
-//! So they are in the destructor of a thread-local value, once those of Tokio are gone: let guards be dropped there.
+//! They are refused, too, in the destructor of a thread-local value that runs after Tokio's own: drop guards there, which calls nothing.
 
 mod guard;
 mod lock;

@@ -148,14 +148,14 @@ fn a_call_at_the_end_of_a_thread_is_refused_and_its_guard_goes() {
     thread_local!(static KEPT: std::cell::RefCell<Option<AtTheEnd>> = const { std::cell::RefCell::new(None) });
     let store = MemoryStore::new(Arc::new(BootClock));
     let (locks, other) = (client(&store), client(&store));
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, answer) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         // The value that is made first is destroyed last.
         KEPT.with(|kept| kept.borrow_mut().take());
         let guard = locks.mutex("n").unwrap().acquire().unwrap();
         KEPT.with(|kept| *kept.borrow_mut() = Some(AtTheEnd(Some(guard), tell)));
     });
-    assert_eq!(told.recv().unwrap().unwrap_err().kind(), ErrorKind::Misuse);
+    assert_eq!(answer.recv().unwrap().unwrap_err().kind(), ErrorKind::Misuse);
     thread.join().unwrap();
     let next = other.mutex("n").unwrap().try_acquire().unwrap();
     assert!(next.is_some(), "the last handle waits for its release there, too");
