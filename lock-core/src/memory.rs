@@ -155,7 +155,7 @@ impl Backend for Memory {
             }
             state.waiting.insert(ticket.holder, Arc::clone(&notify));
         }
-        let _waiting = Waiting { store, holder: ticket.holder };
+        let _waiting = WaitingCall { store, holder: ticket.holder };
         notify.notified().await;
         Ok(store.state.lock().lines.wake(ticket).unwrap_or(Wake::Ask))
     }
@@ -190,12 +190,12 @@ impl Backend for Memory {
 }
 
 /// Forgets a waiting call when it ends or is dropped.
-struct Waiting<'a> {
+struct WaitingCall<'a> {
     store: &'a MemoryStore,
     holder: HolderId,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         self.store.state.lock().waiting.remove(&self.holder);
     }

@@ -24,7 +24,7 @@ const TOGETHER: usize = 64;
 /// The entries of this client that wait.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    slots: Mutex<HolderMap<Arc<Slot>>>,
+    waiters: Mutex<HolderMap<Arc<Waiter>>>,
     /// Somebody begins to wait, or polls are needed from now on.
     pub(crate) changed: Notify,
     /// This client released an entry that one of its waiters is behind.
@@ -34,7 +34,7 @@ pub(crate) struct Inbox {
 
 /// One entry that waits.
 #[derive(Default)]
-struct Slot {
+struct Waiter {
     state: Mutex<State>,
     notified: Notify,
 }
@@ -47,7 +47,7 @@ struct State {
     ticket: Option<Ticket>,
 }
 
-impl Slot {
+impl Waiter {
     fn notify(&self, wake: Wake) {
         let mut state = self.state.lock();
         if !matches!((state.wake, wake), (Some(Wake::Held(_)), Wake::Ask)) {
@@ -77,9 +77,9 @@ impl Inbox {
     /// Keeps what comes for an entry from now on. Whether that was so before.
     #[cfg(feature = "postgres")]
     pub(crate) fn expect(&self, holder: HolderId) -> bool {
-        let mut slots = self.slots.lock();
-        let known = slots.contains_key(&holder);
-        slots.entry(holder).or_default();
+        let mut waiters = self.waiters.lock();
+        let known = waiters.contains_key(&holder);
+        waiters.entry(holder).or_default();
         known
     }
 
@@ -88,14 +88,14 @@ impl Inbox {
     /// # Cancel safety
     /// Safe: what comes between two waits is kept.
     pub(crate) async fn wait(&self, ticket: &Ticket) -> Wake {
-        let slot = Arc::clone(self.slots.lock().entry(ticket.holder).or_default());
-        let _call = Call::new(&slot, ticket);
+        let waiter = Arc::clone(self.waiters.lock().entry(ticket.holder).or_default());
+        let _call = Call::new(&waiter, ticket);
         self.changed.notify_one();
         loop {
-            let notified = slot.notified.notified();
+            let notified = waiter.notified.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if let Some(wake) = slot.take(ticket) {
+            if let Some(wake) = waiter.take(ticket) {
                 return wake;
             }
             notified.await;
@@ -104,17 +104,17 @@ impl Inbox {
 
     /// Notifies an entry, if something is expected for it.
     pub(crate) fn notify(&self, holder: HolderId, wake: Wake) {
-        let slot = self.slots.lock().get(&holder).cloned();
-        if let Some(slot) = slot {
-            slot.notify(wake);
+        let waiter = self.waiters.lock().get(&holder).cloned();
+        if let Some(waiter) = waiter {
+            waiter.notify(wake);
         }
     }
 
     /// The entry waits no more: it holds, or is gone.
     pub(crate) fn settle(&self, holder: HolderId, wake: Wake) {
-        let slot = self.slots.lock().remove(&holder);
-        if let Some(slot) = slot {
-            slot.notify(wake);
+        let waiter = self.waiters.lock().remove(&holder);
+        if let Some(waiter) = waiter {
+            waiter.notify(wake);
         }
     }
 
@@ -130,16 +130,16 @@ impl Inbox {
 
     /// Something may have been missed: everybody asks.
     pub(crate) fn ask_all(&self) {
-        let slots: Vec<_> = self.slots.lock().values().cloned().collect();
-        for slot in slots {
-            slot.notify(Wake::Ask);
+        let waiters: Vec<_> = self.waiters.lock().values().cloned().collect();
+        for waiter in waiters {
+            waiter.notify(Wake::Ask);
         }
     }
 
     /// Whether somebody waits.
     pub(crate) fn is_waited_for(&self, name: Option<&LockName>) -> bool {
         let waits = |ticket: Ticket| name.is_none_or(|name| ticket.name == *name);
-        self.slots.lock().values().filter_map(|slot| slot.waiting()).any(waits)
+        self.waiters.lock().values().filter_map(|waiter| waiter.waiting()).any(waits)
     }
 
     /// An entry of this name has left: who waits for the name here may hold.
@@ -153,7 +153,8 @@ impl Inbox {
     /// Whom to ask for: grants follow the line, so of the waiters of one name the foremost, and those behind it that may hold
     /// beside it.
     fn foremost(&self) -> Vec<Ticket> {
-        let mut waiting: Vec<_> = self.slots.lock().values().filter_map(|slot| slot.waiting()).collect();
+        let mut waiting: Vec<_> =
+            self.waiters.lock().values().filter_map(|waiter| waiter.waiting()).collect();
         waiting.sort_unstable_by(|a, b| (&a.name, a.token).cmp(&(&b.name, b.token)));
         let mut chosen = Vec::new();
         for line in waiting.chunk_by(|a, b| a.name == b.name) {
@@ -184,14 +185,14 @@ impl Inbox {
 }
 
 /// A call that waits.
-struct Call<'a>(&'a Slot);
+struct Call<'a>(&'a Waiter);
 
 impl<'a> Call<'a> {
-    fn new(slot: &'a Slot, ticket: &Ticket) -> Self {
-        let mut state = slot.state.lock();
+    fn new(waiter: &'a Waiter, ticket: &Ticket) -> Self {
+        let mut state = waiter.state.lock();
         state.calls += 1;
         state.ticket = Some(ticket.clone());
-        Self(slot)
+        Self(waiter)
     }
 }
 

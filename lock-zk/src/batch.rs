@@ -71,10 +71,10 @@ impl Write {
 pub(crate) struct Batch {
     /// Places among those that go by themselves. Who keeps one and does not go on keeps nobody from going together.
     singles: Semaphore,
-    gathered: UnboundedSender<Waiting>,
+    gathered: UnboundedSender<Gathered>,
 }
 
-struct Waiting {
+struct Gathered {
     client: Arc<zk::Client>,
     write: Write,
     tell: oneshot::Sender<Done>,
@@ -101,13 +101,13 @@ impl Batch {
         }
         let (tell, done) = oneshot::channel();
         // Where the runtime is gone nobody receives it, and nobody answers.
-        let _ = self.gathered.send(Waiting { client, write, tell });
+        let _ = self.gathered.send(Gathered { client, write, tell });
         done.await.unwrap_or(Err(zk::Error::ConnectionLoss))
     }
 }
 
 /// Sends what gathers, until the session is gone.
-async fn carry(gathered: Arc<Mutex<UnboundedReceiver<Waiting>>>) {
+async fn carry(gathered: Arc<Mutex<UnboundedReceiver<Gathered>>>) {
     loop {
         let mut waiting = gathered.lock().await;
         let Some(first) = waiting.recv().await else { return };
@@ -149,12 +149,12 @@ pub(crate) async fn barrier(client: &zk::Client) -> Result<(), zk::Error> {
 }
 
 /// Sends these in one request, and answers each.
-async fn send_together(mut request: Vec<Waiting>) {
-    let Some(Waiting { client, .. }) = request.first() else { return };
+async fn send_together(mut request: Vec<Gathered>) {
+    let Some(Gathered { client, .. }) = request.first() else { return };
     match send(client, request.iter().map(|waiting| &waiting.write)).await {
         Ok(Ok(results)) => {
             let mut results = results.into_iter();
-            for Waiting { write, tell, .. } in request {
+            for Gathered { write, tell, .. } in request {
                 let _ = tell.send(Ok(Ok(results.by_ref().take(write.0.len()).collect())));
             }
             return;
@@ -165,13 +165,13 @@ async fn send_together(mut request: Vec<Waiting>) {
             }
         }
         Err(error) => {
-            for Waiting { tell, .. } in request {
+            for Gathered { tell, .. } in request {
                 let _ = tell.send(Err(error.clone()));
             }
             return;
         }
     }
-    join_all(request.into_iter().map(async |Waiting { client, write, tell }| {
+    join_all(request.into_iter().map(async |Gathered { client, write, tell }| {
         // Who does not wait any more may have looked for what it has made already.
         if !tell.is_closed() {
             let _ = tell.send(send(&client, [&write]).await);

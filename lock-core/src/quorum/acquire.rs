@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fanout::{Answer, count, tally};
-use super::hold::{Hold, Mark};
+use super::hold::{Mark, QuorumHold};
 use super::renew::renew;
 use super::shared::Shared;
 use crate::backend::{Backend, Busy, Grant, Raise, Renewal, Renewed, Request, Standing};
@@ -48,7 +48,7 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<S
     let entries = grants.iter().map(|grant| grant.map(|grant| request.ticket().token(grant.token))).collect();
     let joining = vec![false; grants.len()];
     let request = (*request).clone().note(mark.on(&note, Some(token))?);
-    let mut hold = Hold { request, token, entries, joining, ends: None };
+    let mut hold = QuorumHold { request, token, entries, joining, ends: None };
     hold.lasts(hold.request.lease);
     shared.keep(owner, hold);
     let lease = shared.lease(grants.iter().flatten().map(|grant| grant.lease).collect());

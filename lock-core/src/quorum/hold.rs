@@ -10,7 +10,7 @@ use crate::token::FencingToken;
 
 /// One successful attempt.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct QuorumHold {
     /// What members are asked for that join later: for the lease that was asked for last, with the token in the note.
     pub(super) request: Request,
     pub(super) token: FencingToken,
@@ -22,7 +22,7 @@ pub(super) struct Hold {
     pub(super) ends: Option<Instant>,
 }
 
-impl Hold {
+impl QuorumHold {
     /// Renewed, or new, for this lease.
     pub(super) fn lasts(&mut self, lease: Duration) {
         self.request.lease = lease;

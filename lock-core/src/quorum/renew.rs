@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fanout::{Answer, count, tally};
-use super::hold::Hold;
+use super::hold::QuorumHold;
 use super::shared::Shared;
 use crate::backend::{Backend, Grant, Raise, Release, Renewal, Renewed, Request, Standing, Ticket};
 use crate::error::{Error, Result};
@@ -66,14 +66,14 @@ fn batches(shared: &Shared, due: &[Renewal]) -> Vec<Vec<(usize, Renewal)>> {
 
 /// What the members say of one hold.
 #[derive(Clone, Default)]
-struct Vote {
+struct Tally {
     leases: Vec<Duration>,
     /// Members that may have it: asked and not answered, or failed.
     unknown: usize,
     errors: Vec<Error>,
 }
 
-impl Vote {
+impl Tally {
     fn held(&self) -> usize {
         self.leases.len()
     }
@@ -83,8 +83,8 @@ impl Vote {
     }
 }
 
-fn votes(due: usize, batches: &[Vec<(usize, Renewal)>], answers: &[Answer<Said>]) -> Vec<Vote> {
-    let mut votes = vec![Vote::default(); due];
+fn votes(due: usize, batches: &[Vec<(usize, Renewal)>], answers: &[Answer<Said>]) -> Vec<Tally> {
+    let mut votes = vec![Tally::default(); due];
     for (batch, answer) in batches.iter().zip(answers) {
         let Some(Ok(said)) = answer else {
             batch.iter().for_each(|(place, _)| votes[*place].unknown += 1);
@@ -104,12 +104,12 @@ fn votes(due: usize, batches: &[Vec<(usize, Renewal)>], answers: &[Answer<Said>]
     votes
 }
 
-fn conclude(shared: &Arc<Shared>, renewal: &Renewal, vote: Vote) -> Result<Renewed> {
+fn conclude(shared: &Arc<Shared>, renewal: &Renewal, vote: Tally) -> Result<Renewed> {
     let owner = renewal.ticket.holder;
     if vote.is_lost(shared) {
         let mut holds = shared.holds.lock();
         // Its owner may have asked again since, and hold by another number.
-        let asked = |hold: &Hold| renewal.ticket.token.is_none_or(|token| token == hold.token);
+        let asked = |hold: &QuorumHold| renewal.ticket.token.is_none_or(|token| token == hold.token);
         let lost = if holds.get(&owner).is_some_and(asked) { holds.remove(&owner) } else { None };
         // Nobody will release it: what is left on a minority is given back here.
         if let Some(hold) = lost {

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::gate::MemberGate;
-use super::hold::Hold;
+use super::hold::QuorumHold;
 use super::votes::Distinct;
 use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
@@ -30,7 +30,7 @@ pub(super) struct Shared {
     pub(super) capabilities: Capabilities,
     pub(super) info: Info,
     pub(super) runtime: Handle,
-    pub(super) holds: Mutex<HolderMap<Hold>>,
+    pub(super) holds: Mutex<HolderMap<QuorumHold>>,
     /// How many calls are under way that may take an entry of this holder id away.
     pub(super) removing: Mutex<HolderMap<usize>>,
     /// Tasks under way that nobody waits for.
@@ -63,7 +63,7 @@ impl Shared {
     }
 
     /// Keeps a hold. Those that have ended and that nobody released are forgotten when there are twice as many as last time.
-    pub(super) fn keep(&self, owner: HolderId, hold: Hold) {
+    pub(super) fn keep(&self, owner: HolderId, hold: QuorumHold) {
         let mut holds = self.holds.lock();
         if holds.len() == holds.capacity() {
             let now = Instant::now();

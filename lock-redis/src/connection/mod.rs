@@ -24,7 +24,7 @@ use crate::config::RedisConfig;
 use crate::error::{self, closed};
 use crate::reply::Answer;
 use crate::scripts::Script;
-use crate::topology::epoch::Fence;
+use crate::topology::epoch::FailoverEpoch;
 use crate::wait::Inbox;
 use socket::Socket;
 
@@ -58,7 +58,7 @@ struct State {
 struct Live {
     socket: Socket,
     number: u64,
-    fence: Option<Arc<Fence>>,
+    fence: Option<Arc<FailoverEpoch>>,
     /// Waits for replicas. Each call that is under way has it: how many there are is read off its count.
     waits: Arc<SingleFlight<Result<Value>>>,
 }

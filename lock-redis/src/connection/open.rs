@@ -5,7 +5,7 @@ use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo};
 
 use super::socket::{self, Socket};
 use crate::config::{RedisConfig, Topology};
-use crate::topology::epoch::{Fence, field};
+use crate::topology::epoch::{FailoverEpoch, field};
 use crate::topology::sentinel;
 use crate::{error, reply, scripts};
 
@@ -16,7 +16,7 @@ pub(super) async fn open(
     host: &Host,
     channel: &str,
     pushed: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<(Socket, Option<Fence>)> {
+) -> Result<(Socket, Option<FailoverEpoch>)> {
     let (host, epoch) = match &config.topology {
         Topology::Single | Topology::Cluster => (host.clone(), None),
         Topology::Sentinel { master } => {
@@ -61,11 +61,11 @@ pub(super) async fn open(
             let text = format!("the sentinels name {host}, which is not a master (yet, or any more)");
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
-        ([replication], Some(epoch)) => Some(Fence::new(epoch, replication)?),
+        ([replication], Some(epoch)) => Some(FailoverEpoch::new(epoch, replication)?),
         ([replication, cluster], None) => {
             let epoch = field(cluster, "cluster_my_epoch").and_then(|epoch| epoch.parse().ok());
             let silent = || Error::new(ErrorKind::Protocol, "the node does not say its epoch");
-            Some(Fence::new(epoch.ok_or_else(silent)?, replication)?)
+            Some(FailoverEpoch::new(epoch.ok_or_else(silent)?, replication)?)
         }
         _ => return Err(error::miscounted()),
     };

@@ -14,7 +14,7 @@ const EPOCHS: u64 = 1 << (52 - SHIFT);
 
 /// What a join on one connection must prove and where its numbers start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fence {
+pub(crate) struct FailoverEpoch {
     /// No number of this epoch is at or below this.
     pub(crate) floor: u64,
     /// The server's replication id when its epoch was read: it takes a new one when it is promoted, so a connection
@@ -22,7 +22,7 @@ pub(crate) struct Fence {
     pub(crate) replid: String,
 }
 
-impl Fence {
+impl FailoverEpoch {
     pub(crate) fn new(epoch: u64, replication: &str) -> Result<Self> {
         if epoch >= EPOCHS {
             let text = format!("failover epoch {epoch} is past {EPOCHS}: its tokens cannot be written");
@@ -46,11 +46,12 @@ mod tests {
 
     #[test]
     fn a_later_epoch_starts_above_all_numbers_of_the_one_before() {
-        let fence = |epoch| Fence::new(epoch, "role:master\r\nmaster_replid:ab\r\nmaster_replid2:cd\r\n");
-        assert_eq!(fence(0).unwrap(), Fence { floor: 0, replid: "ab".into() });
+        let fence =
+            |epoch| FailoverEpoch::new(epoch, "role:master\r\nmaster_replid:ab\r\nmaster_replid2:cd\r\n");
+        assert_eq!(fence(0).unwrap(), FailoverEpoch { floor: 0, replid: "ab".into() });
         assert_eq!(fence(3).unwrap().floor, 3 << 36);
         assert!(fence(EPOCHS - 1).unwrap().floor + (1 << SHIFT) <= 1 << 52);
         assert_eq!(fence(EPOCHS).unwrap_err().kind(), ErrorKind::Full);
-        assert!(Fence::new(1, "role:master").is_err());
+        assert!(FailoverEpoch::new(1, "role:master").is_err());
     }
 }

@@ -28,12 +28,12 @@ pub(super) struct Connection {
     pub(super) database: Option<Database>,
     /// Whether the disk was full at the last write.
     was_full: bool,
-    queue: Queue,
+    queue: WriterQueue,
 }
 
 impl Connection {
     pub(super) fn new(config: SqliteConfig, clock: Arc<dyn Clock>) -> Self {
-        Self { config, clock, database: None, was_full: false, queue: Queue::default() }
+        Self { config, clock, database: None, was_full: false, queue: WriterQueue::default() }
     }
 
     /// Tries until it succeeds, waiting for other writers for as long as the configuration says.
@@ -111,9 +111,9 @@ impl Drop for Connection {
 /// The queue of those who want to write the file: a thread that waits for the kernel's lock, where the wait has no deadline. A
 /// connection has one, however often it gave up waiting: more would be in the way of all others.
 #[derive(Default)]
-struct Queue(Option<mpsc::Receiver<File>>);
+struct WriterQueue(Option<mpsc::Receiver<File>>);
 
-impl Queue {
+impl WriterQueue {
     /// Waits until it is at the head of the queue, which lasts until the answer is dropped; `None` when that is not so by
     /// `end`, where its place stays, or where there is no log yet.
     fn enter(&mut self, path: &Path, end: Instant) -> Option<File> {
@@ -189,7 +189,7 @@ mod tests {
         let path = folder.path().join("locks.db");
         let [log, _] = file::companions(&path);
         std::fs::write(&log, "").unwrap();
-        let (mut first, mut second) = (Queue::default(), Queue::default());
+        let (mut first, mut second) = (WriterQueue::default(), WriterQueue::default());
         let soon = || Instant::now() + Duration::from_millis(20);
         let head = first.enter(&path, soon()).unwrap();
         for _ in 0..5 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::thread::Background;
+use super::thread::ClientThread;
 use crate::around::hand_over::HandOver;
 use crate::client;
 use crate::client::guard::LossReason;
@@ -17,11 +17,11 @@ use crate::token::FencingToken;
 pub struct Guard {
     // Before the thread, so that the release is under way when the thread is asked to end.
     pub(super) guard: client::guard::Guard,
-    thread: Arc<Background>,
+    thread: Arc<ClientThread>,
 }
 
 impl Guard {
-    pub(super) fn new(guard: client::guard::Guard, thread: &Arc<Background>) -> Self {
+    pub(super) fn new(guard: client::guard::Guard, thread: &Arc<ClientThread>) -> Self {
         Self { guard, thread: Arc::clone(thread) }
     }
 

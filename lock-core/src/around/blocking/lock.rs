@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::guard::Guard;
-use super::thread::Background;
+use super::thread::ClientThread;
 use crate::client;
 use crate::client::retry::Retry;
 use crate::error::Result;
@@ -16,7 +16,7 @@ use crate::name::LockName;
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     pub(super) lock: client::lock::Lock,
-    thread: Arc<Background>,
+    thread: Arc<ClientThread>,
 }
 
 /// The two faces of a lock that readers share.
@@ -43,7 +43,7 @@ impl RwLock {
 }
 
 impl Lock {
-    pub(super) fn new(lock: client::lock::Lock, thread: &Arc<Background>) -> Self {
+    pub(super) fn new(lock: client::lock::Lock, thread: &Arc<ClientThread>) -> Self {
         Self { lock, thread: Arc::clone(thread) }
     }
 

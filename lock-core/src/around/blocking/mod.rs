@@ -23,7 +23,7 @@ use crate::client;
 use crate::error::Result;
 use crate::snapshot::{Listing, Page, Snapshot};
 use crate::token::FencingToken;
-use thread::Background;
+use thread::ClientThread;
 
 pub use guard::Guard;
 pub use lock::{Lock, RwLock};
@@ -35,7 +35,7 @@ pub use lock::{Lock, RwLock};
 #[derive(Clone)]
 pub struct Locks {
     locks: client::Locks,
-    thread: Arc<Background>,
+    thread: Arc<ClientThread>,
 }
 
 /// A client over whatever `connect` makes on the new thread.

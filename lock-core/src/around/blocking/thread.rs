@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// The thread that runs a client.
-pub(super) struct Background {
+pub(super) struct ClientThread {
     runtime: Handle,
     /// Given the client when the last handle goes.
     end: Option<oneshot::Sender<Locks>>,
@@ -24,7 +24,7 @@ pub(super) struct Background {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Background {
+impl ClientThread {
     /// Polls `future` on the caller's thread until it ends; the thread of the client runs everything else meanwhile.
     pub(super) fn call<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
         refuse_async()?;
@@ -32,13 +32,13 @@ impl Background {
     }
 }
 
-impl fmt::Debug for Background {
+impl fmt::Debug for ClientThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Background")
+        f.write_str("ClientThread")
     }
 }
 
-impl Drop for Background {
+impl Drop for ClientThread {
     fn drop(&mut self) {
         if let (Some(end), Some(locks)) = (self.end.take(), self.locks.take()) {
             let _ = end.send(locks);
@@ -67,7 +67,7 @@ fn refuse_async() -> Result<()> {
 }
 
 /// A client over whatever `connect` makes, and a new thread that runs it.
-pub(super) fn start<F>(connect: impl FnOnce() -> F + Send + 'static) -> Result<(Locks, Arc<Background>)>
+pub(super) fn start<F>(connect: impl FnOnce() -> F + Send + 'static) -> Result<(Locks, Arc<ClientThread>)>
 where
     F: Future<Output = Result<Locks>>,
 {
@@ -88,7 +88,7 @@ where
         });
     };
     let thread = std::thread::Builder::new().name("onelock".into()).spawn(run).map_err(failed)?;
-    let mut thread = Background { runtime: handle, end: Some(end), locks: None, thread: Some(thread) };
+    let mut thread = ClientThread { runtime: handle, end: Some(end), locks: None, thread: Some(thread) };
     let locks = thread.call(connect())?;
     thread.locks = Some(locks.clone());
     Ok((locks, Arc::new(thread)))

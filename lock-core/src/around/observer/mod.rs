@@ -87,10 +87,10 @@ pub(crate) struct Observers {
     all: Vec<Arc<dyn Observer>>,
     group: Option<Group>,
     /// `None` until the start of one is reported.
-    holds: Mutex<HolderMap<Option<Hold>>>,
+    holds: Mutex<HolderMap<Option<OpenHold>>>,
 }
 
-struct Hold {
+struct OpenHold {
     of: Subject,
     token: FencingToken,
     began: Timestamp,
@@ -134,7 +134,7 @@ impl Observers {
         };
         let span = Span::hold(&of, token);
         self.tell(Some(&span), &Event::Held { of: &of, token });
-        self.holds.lock().insert(holder, Some(Hold { of, token, began, span }));
+        self.holds.lock().insert(holder, Some(OpenHold { of, token, began, span }));
     }
 
     /// Tells the end of a hold, once it is over.
