@@ -74,7 +74,7 @@ fn busy_has_its_own_code(bench: &Bench) {
     let busy = bench.run(&["run", "a", "--no-wait", "--", "sh", "-c", "echo in >> $HIST"]);
     assert_eq!(busy.code, Some(75));
     assert!(busy.err.contains("`a` is busy, held by the nightly job, token "), "{busy:?}");
-    let busy = bench.run(&["run", "a", "--wait", "300ms", "-E", "9", "--", "sh", "-c", "echo in >> $HIST"]);
+    let busy = bench.run(&["run", "a", "--wait", "2s", "-E", "9", "--", "sh", "-c", "echo in >> $HIST"]);
     assert_eq!(busy.code, Some(9));
     assert!(busy.err.contains("waiting for `a`, held by the nightly job"), "{busy:?}");
     assert!(!busy.err.contains('\r') && !busy.err.contains('\u{1b}'), "not for a terminal: {busy:?}");

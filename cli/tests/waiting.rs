@@ -142,7 +142,7 @@ fn a_holder_of_another_library_is_an_answer() {
     assert!(status["holders"][0]["expires_in_ms"].as_u64().unwrap() > 0, "{status}");
     let table = bench.run(&["status", "a"]);
     assert!(table.code == Some(0) && table.out.contains("not onelock"), "{table:?}");
-    let busy = bench.run(&["run", "a", "--wait", "1s", "--", "true"]);
+    let busy = bench.run(&["run", "a", "--wait", "3s", "--", "true"]);
     assert_eq!(busy.code, Some(75), "{busy:?}");
     assert_eq!(busy.err.matches("held by a program that is not onelock").count(), 2, "{busy:?}");
 }

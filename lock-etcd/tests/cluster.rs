@@ -283,7 +283,7 @@ async fn client_certificates_are_shown() -> Verdict {
     );
     let with =
         format!("{without}&tls_cert={}&tls_key={}", file("cert.pem").display(), file("key.pem").display());
-    let backend = client(&with).await;
+    let backend = client(&with.replace("timeout=1s", "timeout=20s")).await;
     held(&backend, &exclusive(&name("certified")?)?).await?;
     let error = open_by(&DRIVER, &without).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout), "{error}");

@@ -322,7 +322,7 @@ async fn a_foreign_key_is_an_entry() -> Outcome {
 async fn an_entry_nobody_renews_ends_on_a_living_lease() -> Outcome {
     let server = Member::single(None).await?;
     let backend = client(&server.url()).await;
-    let lease = Duration::from_secs(2);
+    let lease = Duration::from_secs(6);
     let (kept, silent) = (name("kept")?, name("silent")?);
     let (kept, silent) = (leased(exclusive(&kept)?, lease), leased(exclusive(&silent)?, lease));
     let (token, lost) = (held(&backend, &kept).await?.token, held(&backend, &silent).await?.token);

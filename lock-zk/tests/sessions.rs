@@ -86,7 +86,7 @@ async fn an_expired_session_is_loss_and_not_the_end() -> Verdict {
     let server = ZkServer::start(Setup::default()).await?;
     let link = Link::new();
     let proxy = Proxy::start(server.address(), &link).await?;
-    let client = open(&format!("zk://{}/own?tick=200ms&request_timeout=300ms", proxy.address())).await?;
+    let client = open(&format!("zk://{}/own?tick=200ms&request_timeout=2s", proxy.address())).await?;
     let other = open(&url(&server)).await?;
     let lock = name("cut-off")?;
     let request = leased(exclusive(&lock)?, Duration::from_secs(60));

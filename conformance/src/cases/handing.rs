@@ -40,7 +40,7 @@ async fn hand_over_survives_its_giver(ctx: &Ctx) -> Verdict {
 
 async fn giver(ctx: &Ctx, killed: Killed, locks: &Locks, other: &Locks) -> Verdict {
     let text = format!("hand-{killed:?}");
-    let mut worker = Worker::start(ctx, ctx.units(5))?;
+    let mut worker = Worker::start(ctx, ctx.units(8))?;
     let (token, _) = worker.acquire(&text).await?;
     let next = ctx.queued(other.mutex(&text)?, other, 2).await?;
     worker.send(&format!("hand {text}")).await?;

@@ -7,13 +7,13 @@ use onelock_core::client::Locks;
 use onelock_core::{ErrorKind, HolderId, LockName, Page, Release, Settings, Standing};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, answered, exclusive, held, listed, refused, ticket, trying};
+use crate::ctx::{Ctx, LONG, answered, exclusive, held, leased, listed, refused, ticket, trying};
 use crate::rng::Rng;
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
 table! {
-    hostile_names: [14], [Need::WholeNames, Need::Thousands], 120;
+    hostile_names: [14], [Need::WholeNames, Need::Thousands], 300;
     name_pairs_never_meet: [14], [], 60;
     hostile_leases: [5], [], 30;
     hostile_holders: [2, 8], [], 30;
@@ -27,6 +27,8 @@ async fn hostile_names(ctx: &Ctx) -> Verdict {
     let mut rng = ctx.rng();
     let (mut seen, mut refused) = (HashSet::new(), 0);
     let mut batch = Vec::new();
+    // All are held until the last has been asked for again.
+    let lease = backend.capabilities().max_lease.min(Duration::from_secs(3600));
     for _ in 0..ctx.volume(10_000) {
         let text = hostile_name(&mut rng);
         let name = match LockName::new(&text) {
@@ -38,7 +40,7 @@ async fn hostile_names(ctx: &Ctx) -> Verdict {
             }
         };
         if seen.insert(name.clone()) {
-            batch.push(exclusive(&name)?);
+            batch.push(leased(exclusive(&name)?, lease));
         }
     }
     ensure!(refused > 100 && seen.len() > 1000, "{refused} refused, {} valid: a poor choice", seen.len());
@@ -47,7 +49,7 @@ async fn hostile_names(ctx: &Ctx) -> Verdict {
     for request in &batch {
         let grant = held(&backend, &trying(request.clone())).await?;
         tokens.insert((request.name.clone(), grant.token));
-        ensure_eq!(grant.lease >= LONG, true, "the lease of {:?}", request.name);
+        ensure_eq!(grant.lease >= lease, true, "the lease of {:?}", request.name);
     }
     for request in &batch {
         let again = backend.acquire(&trying(exclusive(&request.name)?)).await?;

@@ -184,7 +184,7 @@ async fn a_process_of_another_server_says_nothing_of_a_place() {
     let way = Way::to(as_process(old.port(), pid).await).await;
     let hosts = format!("127.0.0.1:{},127.0.0.1:{}", way.port(), new.port());
     let url = format!(
-        "postgres+session://onelock@{hosts}/postgres?migrate=false&sslmode=disable&request_timeout=1s"
+        "postgres+session://onelock@{hosts}/postgres?migrate=false&sslmode=disable&request_timeout=4s"
     );
     let store = open_by(&POSTGRES_SESSION_DRIVER, &url).await.unwrap();
     let held = old.open("").await.mutex("n").unwrap().acquire().await.unwrap();
