@@ -1,6 +1,6 @@
 //! The runtime a client lives on. What talks to the store runs there, whichever runtime or executor the caller is on.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::mem;
 use std::panic::{catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
@@ -46,10 +46,21 @@ impl Client {
     }
 
     /// Goes on with a call that began on this runtime, wherever its caller polls it by then: its timers and sockets belong here.
-    pub(super) fn here<T>(&self, mut call: Pin<&mut impl Future<Output = T>>) -> impl Future<Output = T> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] when the client's runtime has ended.
+    pub(super) fn here<T>(
+        &self,
+        mut call: Pin<&mut impl Future<Output = Result<T>>>,
+    ) -> impl Future<Output = Result<T>> {
         let mut first = true;
         poll_fn(move |cx| {
-            let _entered = (!mem::take(&mut first) && !self.is_home()).then(|| self.runtime.enter());
+            let away = !mem::take(&mut first) && !self.is_home();
+            // It takes no task any more, and its timers panic.
+            if away && Attached(self.runtime.spawn(pending::<()>())).0.is_finished() {
+                return Poll::Ready(Err(self.has_ended()));
+            }
+            let _entered = away.then(|| self.runtime.enter());
             call.as_mut().poll(cx)
         })
     }
@@ -87,8 +98,12 @@ impl Client {
         match done {
             Ok(done) => done,
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-            Err(_) => Err(self.is_closed("the runtime of this client has ended")),
+            Err(_) => Err(self.has_ended()),
         }
+    }
+
+    fn has_ended(&self) -> Error {
+        self.is_closed("the runtime of this client has ended")
     }
 
     /// Sleeps until `until` on the client's clock, by the timers of its own runtime. False when that has ended.

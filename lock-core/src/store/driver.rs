@@ -17,9 +17,12 @@ pub type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Backend>>> + Send>
 /// What opens a backend.
 type Open = fn(StoreUrl, Context) -> Opening;
 
-/// The future of a driver that opens by `connect`.
+/// The future of a driver that opens by `connect`. Outside of a Tokio runtime it says so.
 pub fn opening<B: Backend>(connect: impl Future<Output = Result<B>> + Send + 'static) -> Opening {
-    Box::pin(async move { Ok(Arc::new(connect.await?) as Arc<dyn Backend>) })
+    Box::pin(async move {
+        crate::client::runtime::current()?;
+        Ok(Arc::new(connect.await?) as Arc<dyn Backend>)
+    })
 }
 
 /// What a backend is opened in.

@@ -1,5 +1,7 @@
 //! Callers on other runtimes, and on none.
 
+use onelock_core::driver::{Driver, opening};
+
 use super::*;
 
 #[test]
@@ -244,6 +246,46 @@ fn a_wait_that_began_at_home_outlives_its_runtime() {
     drop(home);
     assert_eq!(pollster(lost), LossReason::Closed);
     assert_eq!(pollster(work).unwrap_err().kind(), ErrorKind::Lost);
+}
+
+/// What asks the store, and was polled on the client's own runtime before that ended.
+#[test]
+fn a_call_that_began_at_home_ends_with_its_runtime() {
+    let home = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (locks, slow, other) = home.block_on(async { clients() });
+    let _held = home.block_on(other.mutex("a").unwrap().acquire()).unwrap();
+    let guard = home.block_on(locks.mutex("b").unwrap().acquire()).unwrap();
+    slow.release.store(60_000, Ordering::SeqCst);
+    let lock = locks.mutex("a").unwrap();
+    let unfair = lock.clone().unfair();
+    let (mut waits, mut asks) = (pin!(lock.acquire()), pin!(unfair.acquire()));
+    let (mut timed, mut releases) = (pin!(lock.acquire_timeout(SEC(60))), pin!(guard.release()));
+    let entered = home.enter();
+    begin(waits.as_mut());
+    begin(asks.as_mut());
+    begin(timed.as_mut());
+    begin(releases.as_mut());
+    drop(entered);
+    drop(home);
+    let ended =
+        [pollster(waits).err(), pollster(asks).err(), pollster(timed).err(), pollster(releases).err()];
+    for error in ended {
+        assert_eq!(error.unwrap().kind(), ErrorKind::Closed);
+    }
+}
+
+#[test]
+fn a_store_is_opened_on_a_runtime() {
+    const TIMED: Driver = Driver::new("timed", &["timed"], |url, context| {
+        opening(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            drop(url);
+            Ok(MemoryBackend::new(&MemoryStore::new(context.clock)))
+        })
+    });
+    let clock = Arc::new(onelock_core::BootClock);
+    let refused = pollster(Locks::open("timed://h", &[TIMED], Settings::default(), clock));
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Misuse);
 }
 
 /// Drives a future without any runtime.
