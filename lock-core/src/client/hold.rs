@@ -54,6 +54,15 @@ impl Hold {
             Err(_) => Err(Error::new(ErrorKind::Full, "the lock is entered as often as can be counted")),
         }
     }
+
+    /// While all of its guards are on their way nobody has it.
+    fn left_to_those_away(&self) {
+        let Handle { client, entry } = &self.handle;
+        // One who enters is counted before it reads the entry.
+        let others = || self.guards.load(Ordering::Acquire) > self.away.load(Ordering::Acquire);
+        entry.take_back(client.clock.now(), others);
+        client.schedule.track(entry);
+    }
 }
 
 impl Guard {
@@ -71,10 +80,7 @@ impl Guard {
     pub(crate) fn sent(&self) {
         self.away.store(true, Ordering::Release);
         self.hold.away.fetch_add(1, Ordering::AcqRel);
-        // One who enters is counted before it reads the entry.
-        self.entry()
-            .take_back(|| self.hold.guards.load(Ordering::Acquire) > self.hold.away.load(Ordering::Acquire));
-        self.client().schedule.track(&self.handle().entry);
+        self.hold.left_to_those_away();
     }
 
     /// The caller has it, unless it was lost on its way.
@@ -174,6 +180,11 @@ impl Drop for Guard {
             // None are left where it was shut.
             let _ = self.hold.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
         }
+        // With a least time it stays as it is: that counts for work that has ended, too.
+        let left = self.hold.guards.load(Ordering::Acquire);
+        if left > 0 && left == self.hold.away.load(Ordering::Acquire) && !self.entry().has_least_time() {
+            self.hold.left_to_those_away();
+        }
         // The last one to let go of the hold drops the handle, which gives the lock back.
     }
 }
@@ -185,5 +196,56 @@ pub(crate) fn lost(name: &LockName, reason: LossReason, cause: Option<Error>) ->
     match cause {
         Some(cause) => error.caused_by(cause),
         None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::around::testing;
+    use crate::client::Locks;
+
+    /// Longer than a grant stays that nobody has received.
+    const LONG: Duration = Duration::from_secs(60);
+
+    async fn held_for_long() -> (Locks, Guard) {
+        let locks = testing::paused().unwrap();
+        let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+        tokio::time::sleep(LONG).await;
+        (locks, guard)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_enters_from_elsewhere_while_the_last_other_goes_has_the_lock() {
+        let (_locks, outer) = held_for_long().await;
+        let inner = outer.reenter().unwrap();
+        drop(outer);
+        inner.sent();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        inner.arrived();
+        tokio::time::sleep(LONG).await;
+        assert_eq!(inner.loss(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_on_its_way_when_the_others_go_blocks_nobody() {
+        for released in [false, true] {
+            let (locks, outer) = held_for_long().await;
+            let left = outer.reenter().unwrap();
+            left.sent();
+            tokio::time::sleep(LONG).await;
+            assert!(outer.is_held(), "the other has it");
+            if released {
+                outer.release().await.unwrap()
+            } else {
+                drop(outer)
+            }
+            tokio::time::sleep(LONG).await;
+            testing::hold_elsewhere(&locks, "n").await.expect("blocked for good").release().await.unwrap();
+            left.arrived();
+            assert!(!left.is_held());
+        }
     }
 }

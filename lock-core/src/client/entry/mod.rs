@@ -210,11 +210,13 @@ impl Entry {
         held
     }
 
-    /// No caller has the hold yet after all, unless `others` have it: until one receives it, it is not renewed.
-    pub(crate) fn take_back(&self, others: impl FnOnce() -> bool) {
+    /// No caller has the hold any more, unless `others` have it: until one receives it, it is not renewed.
+    pub(crate) fn take_back(&self, now: Timestamp, others: impl FnOnce() -> bool) {
         let mut state = self.state.lock();
-        // In one step: a hold that is long in use, seen as received by nobody, would be over.
-        state.received &= others();
+        // In one step with the look at the others: one of them may receive it just now.
+        if !others() {
+            (state.received, state.idle_since) = (false, now);
+        }
     }
 
     /// Ends it on this client: by a drop or a close. What the clock has ended before stays lost.

@@ -59,6 +59,8 @@ pub(super) struct State {
     pub(super) ask_at: Option<Timestamp>,
     /// A caller has the hold. Until then no work runs under it.
     pub(super) received: bool,
+    /// Since when none has it.
+    pub(super) idle_since: Timestamp,
     /// It need not stay for its least time.
     pub(super) waived: bool,
     /// The entry may still be in the store.
@@ -99,6 +101,7 @@ impl State {
             short: false,
             ask_at: None,
             received: false,
+            idle_since: sent,
             waived: false,
             owed: true,
             failure: None,
@@ -119,7 +122,7 @@ impl State {
     pub(super) fn end(&self) -> Timestamp {
         let end = self.hold_until.map_or(self.deadline, |until| until.min(self.deadline));
         if self.phase == Phase::Held && !self.received {
-            return self.held_since.map_or(end, |since| end.min(since + self.waiter_lease));
+            return end.min(self.idle_since + self.waiter_lease);
         }
         end
     }
@@ -165,7 +168,7 @@ impl State {
 
     pub(super) fn hold(&mut self, upkeep: &Upkeep, now: Timestamp) {
         self.phase = Phase::Held;
-        self.held_since = Some(now);
+        (self.held_since, self.idle_since) = (Some(now), now);
         self.hold_until = upkeep.max_hold.map(|hold| now + hold);
     }
 
