@@ -7,15 +7,20 @@ use std::fmt;
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::options::{OptionSpec, Text};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A text that is never printed. It is read by serde and never written.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
-pub struct Secret(String);
+pub struct Secret(#[serde(deserialize_with = "text")] String);
+
+/// What a reader says of another type shows the value, such as a password of digits without quotation marks.
+fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map_err(|_| D::Error::custom("a secret is a text, in quotation marks"))
+}
 
 impl Secret {
     /// Wraps `text`.

@@ -97,4 +97,7 @@ fn a_secret_is_read_and_never_written() {
     assert_eq!(config.password.as_ref().map(Secret::reveal), Some("hunter2"));
     let shown = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
     assert!(!shown.contains("hunter2"), "{shown}");
+    // Of digits alone, and without quotation marks, as YAML and TOML may have it.
+    let error = serde_json::from_str::<Example>(r#"{"password": 271828}"#).unwrap_err().to_string();
+    assert!(error.contains("text") && !error.contains("271828"), "{error}");
 }
