@@ -46,7 +46,6 @@ pub struct LockSet {
 }
 
 /// Several held locks. Dropping it gives all of them back in the background.
-#[derive(Default)]
 #[must_use = "dropping the guards releases the locks"]
 pub struct GuardSet {
     /// In the order of their names.
@@ -143,12 +142,12 @@ impl LockSet {
     /// # Cancel safety
     /// Dropping the future gives back in the background what was taken.
     pub async fn acquire(&self) -> Result<GuardSet> {
-        let mut taken = Taken::default();
+        let mut taken = Taken(GuardSet { guards: Vec::new() });
         for lock in &self.locks {
             let guard = taken.0.run(lock.acquire()).await??;
             taken.0.guards.push(guard);
         }
-        Ok(std::mem::take(&mut taken.0))
+        Ok(taken.completed())
     }
 
     /// Acquires all if each is free at once; `None` when one is busy: then nothing is held.
@@ -171,7 +170,7 @@ impl LockSet {
     /// # Cancel safety
     /// As [`LockSet::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<GuardSet>> {
-        let mut taken = Taken::default();
+        let mut taken = Taken(GuardSet { guards: Vec::new() });
         let clock = self.locks.first().map(|lock| &lock.client.clock);
         let now = || clock.map_or(Timestamp::default(), |clock| clock.now());
         let until = now() + timeout;
@@ -180,13 +179,18 @@ impl LockSet {
             let Some(guard) = taken.0.run(acquire).await?? else { return Ok(None) };
             taken.0.guards.push(guard);
         }
-        Ok(Some(std::mem::take(&mut taken.0)))
+        Ok(Some(taken.completed()))
     }
 }
 
 /// What a set has while it takes the others: all of it goes back, and at once, unless it is completed.
-#[derive(Default)]
 struct Taken(GuardSet);
+
+impl Taken {
+    fn completed(mut self) -> GuardSet {
+        GuardSet { guards: std::mem::take(&mut self.0.guards) }
+    }
+}
 
 impl Drop for Taken {
     fn drop(&mut self) {
