@@ -42,6 +42,18 @@ async fn heard(server: &PostgresServer, listener: &mut PgListener) -> usize {
     }
 }
 
+/// A commit that has a notification fails where their queue is full: none is sent without a look at it. (To fill it takes 8 GB on
+/// servers before version 17.)
+#[tokio::test]
+async fn no_notification_fails_a_commit() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    server.migrate("app").await.unwrap();
+    let sql = "SELECT coalesce(string_agg(proname, ' '), '') FROM pg_proc WHERE pronamespace = 'onelock'::regnamespace \
+               AND prosrc LIKE '%pg_notify(%' AND prosrc NOT LIKE '%pg_notification_queue_usage() < %'";
+    let careless: String = server.admin().await.unwrap().fetch_one(sql).await.unwrap().get(0);
+    assert_eq!(careless, "");
+}
+
 #[tokio::test]
 async fn nothing_is_told_where_nobody_was_promoted() {
     let server = PostgresServer::start(&[]).await.unwrap();

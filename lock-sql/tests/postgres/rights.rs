@@ -108,6 +108,22 @@ async fn each_function_that_may_not_be_called_is_named_and_the_others_work() {
     }
 }
 
+/// A join whose second transaction may not be has no first one either.
+#[tokio::test]
+async fn a_join_that_may_not_wait_for_the_disk_joins_nothing() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    server.migrate("app").await.unwrap();
+    let mut admin = server.admin().await.unwrap();
+    admin.execute("REVOKE EXECUTE ON FUNCTION onelock.flush() FROM app").await.unwrap();
+    let (other, store) = (open(&server.url()).await, open(&as_app(&server, "migrate=false")).await);
+    let Standing::Held(_) = other.acquire(&request("n")).await.unwrap() else { panic!() };
+    let error = store.acquire(&request("n")).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Denied && !error.is_unclear(), "{error}");
+    names(&error, &["flush"]);
+    let line = store.inspect(&request("n").name).await.unwrap();
+    assert!(line.waiters.is_empty(), "nobody gives it back: {line:?}");
+}
+
 #[tokio::test]
 async fn who_takes_locks_has_no_right_on_the_tables() {
     let server = PostgresServer::start(&[]).await.unwrap();

@@ -8,6 +8,20 @@ CREATE FUNCTION {schema}.told(p_holder bytea, p_held boolean) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT CASE WHEN p_held THEN p_holder ELSE decode('00', 'hex') || p_holder END $$;
 
+-- Tells who listens at this channel. A commit with a notification waits for all others that have one, and fails where their queue
+-- is full, as behind a session that listens and leaves a transaction open: whom nobody tells asks when it renews.
+CREATE FUNCTION {schema}.tell(p_inbox text, p_what text) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_done text;
+BEGIN
+    IF p_inbox <> '' AND pg_notification_queue_usage() < 0.9 THEN
+        v_done := pg_notify(p_inbox, p_what);
+    END IF;
+END
+$$;
+
 -- The verbs need a transaction in which each statement sees what the one before the lock did, and which may write.
 CREATE FUNCTION {schema}.check_transaction() RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -163,10 +177,7 @@ BEGIN
         RETURNING l.holder, l.inbox, l.ends INTO v_holder, v_inbox, v_ends;
         CONTINUE WHEN v_holder IS NULL;
         f := {schema}.held_by(f, v_mode, f.waiter, v_ends);
-        -- A notification makes every commit of the database that has one wait for the others: only where somebody listens.
-        IF v_inbox <> '' THEN
-            v_done := pg_notify(v_inbox, 'h' || encode(v_holder, 'hex') || f.waiter);
-        END IF;
+        v_done := {schema}.tell(v_inbox, 'h' || encode(v_holder, 'hex') || f.waiter);
     END LOOP;
     RETURN f;
 END

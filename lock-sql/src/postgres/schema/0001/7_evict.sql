@@ -15,9 +15,7 @@ BEGIN
     v_done := {schema}.commit_durably(true);
     DELETE FROM {schema}.line AS l WHERE l.name = p_name AND l.token = p_token AND l.ends > clock_timestamp()
     RETURNING l.inbox, l.holder, l.held, l.mode INTO v_inbox, v_holder, v_held, v_mode;
-    IF v_inbox <> '' THEN
-        v_done := pg_notify(v_inbox, 'g' || encode(v_holder, 'hex'));
-    END IF;
+    v_done := {schema}.tell(v_inbox, 'g' || encode(v_holder, 'hex'));
     f := {schema}.settle(p_name, CASE WHEN v_holder IS NOT NULL THEN p_token END, v_held, v_mode);
     RETURN v_holder IS NOT NULL;
 END
