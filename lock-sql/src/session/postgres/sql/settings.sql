@@ -1,8 +1,9 @@
--- What the role or the database says of time is for other work: here a wait ends with the lock, and the lease is ours. Nothing here
--- needs the disk: what a crash forgets of the numbers is less than the lift after it. Keep-alives and checks of the connection are
--- for clients that have gone silent while they wait, when their time of idleness does not run.
+-- What the role or the database says of time is for other work: here a wait ends with the lock, and the lease is ours. A role that
+-- is set for the login may look at no session of it. Nothing here needs the disk: what a crash forgets of the numbers is less than the
+-- lift after it. Keep-alives and checks of the connection are for clients that have gone silent while they wait, when their time of
+-- idleness does not run.
 SELECT set_config(name, value, false) FROM (VALUES
-    ('application_name', 'onelock'), ('synchronous_commit', 'off'),
+    ('role', 'none'), ('application_name', 'onelock'), ('synchronous_commit', 'off'),
     ('default_transaction_isolation', 'read committed'), ('default_transaction_read_only', 'off'),
     ('statement_timeout', '0'), ('lock_timeout', '0'),
     ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'),
