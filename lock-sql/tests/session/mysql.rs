@@ -93,6 +93,24 @@ async fn a_holder_is_seen_and_evicted_by_its_number() {
     soon(guard.lost()).await;
 }
 
+/// A user who may neither see nor end the sessions of another sees who holds, and is refused an eviction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_user_sees_who_holds() {
+    let server = MariaDb::start_with(&[]).await;
+    let other = "other@'127.0.0.1'";
+    let sql = format!("CREATE USER {other}; GRANT SELECT, UPDATE ON locks.onelock_session TO {other}");
+    server.run(&sql).await.unwrap();
+    let url = MariaDb::url_at(server.port(), "").replace("locker", "other");
+    let (locks, looks) = (server.open("").await, open::<MariaDb>(&url).await.unwrap());
+    let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+    let token = guard.token().unwrap();
+    let seen = looks.inspect("n").await.unwrap();
+    assert_eq!(seen.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [token], "{seen:?}");
+    let refused = looks.evict("n", token).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+    guard.release().await.unwrap();
+}
+
 /// A table that is not ours, or not there and not to be made, is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_that_is_not_ours_is_refused() {

@@ -128,8 +128,10 @@ impl Dialect for MySql {
             let Some(seen) = self.holder(conn, &key).await? else { return Ok(Vec::new()) };
             if let (holder, Some(number)) = seen
                 && before.replace(seen) == Some(seen)
-                && let Some((.., whose)) = self.sessions(conn, &[(holder, key)]).await?.pop()
             {
+                // Of another user's the server shows no more without a right.
+                let whose = self.sessions(conn, &[(holder, key)]).await?.pop().map(|(.., whose)| whose);
+                let whose = whose.unwrap_or_else(|| format!("session {holder}").into_bytes());
                 let note = String::from_utf8_lossy(&whose);
                 return Ok(vec![EntryView::new(FencingToken::new(number)?, Mode::Exclusive, note)]);
             }
