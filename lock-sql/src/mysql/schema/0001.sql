@@ -11,7 +11,8 @@ CREATE TABLE IF NOT EXISTS `onelock_counter` (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- The entries. Times are microseconds since 1970-01-01 UTC on the server's clock. An entry takes a free slot of its name:
--- InnoDB reuses the place of a deleted row with the same key, so deleted rows that cannot be purged stay few.
+-- InnoDB reuses the place of a deleted row with the same key, so deleted rows that cannot be purged stay few. The character set is
+-- that of the texts in the CHECK.
 CREATE TABLE IF NOT EXISTS `onelock_line` (
     name VARBINARY(765) NOT NULL,
     slot INT UNSIGNED NOT NULL,
@@ -30,7 +31,7 @@ CREATE TABLE IF NOT EXISTS `onelock_line` (
         OR (mode = CONCAT('p', room) AND weight = 1)
         OR (mode = CONCAT('p', room, 'w', weight) AND weight > 1 AND weight <= room)
     ))
-) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 ROW_FORMAT = DYNAMIC;
 
 -- The version of the tables, and when expired entries were last swept.
 CREATE TABLE IF NOT EXISTS `onelock_store` (
