@@ -1,7 +1,7 @@
 //! Many names at once: `top`, `deadlocks`; and the manual's pages.
 
 use crate::common::terminal::Terminal;
-use crate::common::{Bench, until};
+use crate::common::{Bench, PASSWORD, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -122,6 +122,29 @@ fn a_circle_of_two_is_named(bench: &Bench) {
     let [first, second] = two.map(crate::common::Running::finish);
     assert_eq!((first.code, second.code), (Some(143), Some(0)), "{first:?} {second:?}");
     assert_eq!(bench.run(&["deadlocks"]).code, Some(0));
+}
+
+/// A line that this version cannot read, as one of a later version may be, hides no other.
+#[test]
+fn a_line_that_cannot_be_read_hides_no_other() {
+    let bench = Bench::redis();
+    let names = ["good", "later"];
+    let _holders = names.map(|name| bench.spawn(&["run", name, "--", "sh", "-c", HOLD]));
+    until("two holders", || bench.history().len() == 2);
+    let _waiters = names.map(|name| bench.spawn(&["wait", name]));
+    names.iter().for_each(|name| bench.wait_for_waiters(name, 1));
+    let (server, prefix) = bench.url.split_once("?prefix=").unwrap();
+    let script = "for _, key in ipairs(redis.call('KEYS', ARGV[1])) do for _, of in ipairs(redis.call('HKEYS', key)) do \
+                  redis.call('HSET', key, of, (string.gsub(redis.call('HGET', key, of), ' x ', ' x9 ', 1))) end end";
+    let mut redis = std::process::Command::new("redis-cli");
+    redis.env("REDISCLI_AUTH", PASSWORD).args(["-e", "-p", server.rsplit(':').next().unwrap()]);
+    assert!(redis.args(["EVAL", script, "0", &format!("{prefix}*:e:later")]).status().unwrap().success());
+    let table = bench.run(&["top", "--once", "--sort", "name"]);
+    assert_eq!((table.code, table.out.lines().count()), (Some(0), 3), "{table:?}");
+    assert!(table.out.lines().nth(2).is_some_and(|row| row.contains("not a lock mode")), "{table:?}");
+    let found = bench.run(&["deadlocks"]);
+    assert_eq!((found.code, found.out.as_str()), (Some(69), ""), "{found:?}");
+    assert!(found.err.contains("later cannot be read: "), "{found:?}");
 }
 
 #[test]

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use clap::Parser;
-use onelock::{EntryView, FencingToken, Locks, Mode, Snapshot};
+use onelock::{EntryView, Error, FencingToken, Locks, Mode, Snapshot};
 use serde::Serialize;
 
 use super::lines::{lines, names};
 use super::millis;
 use crate::args::Name;
 use crate::exit::{EXIT_CODES, Exit, Failure, Outcome};
-use crate::output::{clean, human, json, line};
+use crate::output::{clean, human, json, line, say};
 use crate::store;
 
 #[derive(Debug, Parser)]
@@ -41,7 +41,7 @@ struct Wait {
 
 pub(crate) async fn deadlocks(url: Option<String>, args: DeadlocksArgs) -> Outcome {
     onelock::name::check_prefix(&args.prefix)?;
-    let circles = store::with(url, async |locks| find(locks, &args.prefix).await).await?;
+    let (circles, illegible) = store::with(url, async |locks| find(locks, &args.prefix).await).await?;
     for (circle, number) in circles.iter().zip(1..) {
         if args.json {
             json(&serde_json::json!({ "circle": circle }))?;
@@ -61,29 +61,43 @@ pub(crate) async fn deadlocks(url: Option<String>, args: DeadlocksArgs) -> Outco
             ))?;
         }
     }
-    if circles.is_empty() && !args.json {
-        line(format_args!("no deadlock"))?;
+    for (name, error) in &illegible {
+        say(format_args!("{name} cannot be read: {error}"));
     }
-    Ok(if circles.is_empty() { Exit::OK } else { Exit::NO })
+    match (circles.is_empty(), illegible.into_values().next()) {
+        (false, _) => return Ok(Exit::NO),
+        // There may be one where nobody could look.
+        (true, Some(error)) => return Err(error.into()),
+        (true, None) if args.json => {}
+        (true, None) => line(format_args!("no deadlock"))?,
+    }
+    Ok(Exit::OK)
 }
+
+/// Names whose lines cannot be read, and why.
+type Illegible = BTreeMap<String, Error>;
 
 /// The circles that stood between two looks.
-async fn find(locks: &Locks, prefix: &str) -> Result<Vec<Vec<Wait>>, Failure> {
-    let first = look(locks, prefix).await?;
-    if first.is_empty() {
-        return Ok(Vec::new());
-    }
+async fn find(locks: &Locks, prefix: &str) -> Result<(Vec<Vec<Wait>>, Illegible), Failure> {
+    let mut illegible = Illegible::new();
+    let first = look(locks, prefix, &mut illegible).await?;
     let key = |wait: &Wait| (wait.name.clone(), wait.token, wait.behind_token);
     let first: BTreeSet<_> = first.iter().map(key).collect();
-    let mut still = look(locks, prefix).await?;
+    let mut still = if first.is_empty() { Vec::new() } else { look(locks, prefix, &mut illegible).await? };
     still.retain(|wait| first.contains(&key(wait)));
-    Ok(circles(still))
+    Ok((circles(still), illegible))
 }
 
-async fn look(locks: &Locks, prefix: &str) -> Result<Vec<Wait>, Failure> {
+async fn look(locks: &Locks, prefix: &str, illegible: &mut Illegible) -> Result<Vec<Wait>, Failure> {
     let waited = names(locks, prefix).await?.into_iter().filter(|listed| listed.waiters > 0);
-    let lines = lines(locks, waited.map(|listed| listed.name)).await?;
-    Ok(lines.iter().flat_map(waits).collect())
+    let mut found = Vec::new();
+    for (listed, line) in lines(locks, waited).await? {
+        match line {
+            Ok(line) => found.extend(waits(&line)),
+            Err(error) => drop(illegible.insert(clean(listed.name.as_str()), error)),
+        }
+    }
+    Ok(found)
 }
 
 /// Who waits for whom in one line: each waiter for the holders that it cannot share the lock with; where there are none, for the

@@ -1,6 +1,6 @@
 //! Many names and lines at once: what `list`, `top` and `deadlocks` look at.
 
-use onelock::{Error, ErrorKind, ListedName, LockName, Locks, Page, Snapshot};
+use onelock::{Error, ErrorKind, ListedName, Locks, Page, Snapshot};
 use tokio::task::JoinSet;
 
 /// How many names one request asks for.
@@ -37,23 +37,27 @@ pub(super) async fn names(locks: &Locks, prefix: &str) -> Result<Vec<ListedName>
     Ok(names)
 }
 
-/// Their lines, in no order.
+/// Their lines, in no order. One that no retry makes legible does not hide the others.
 pub(super) async fn lines(
     locks: &Locks,
-    names: impl IntoIterator<Item = LockName>,
-) -> Result<Vec<Snapshot>, Error> {
+    names: impl IntoIterator<Item = ListedName>,
+) -> Result<Vec<(ListedName, Result<Snapshot, Error>)>, Error> {
     let (mut names, mut lines, mut tasks) = (names.into_iter(), Vec::new(), JoinSet::new());
     loop {
         while tasks.len() < AT_ONCE
-            && let Some(name) = names.next()
+            && let Some(listed) = names.next()
         {
             let locks = locks.clone();
-            tasks.spawn(async move { locks.inspect(&name).await });
+            tasks.spawn(async move {
+                let line = locks.inspect(&listed.name).await;
+                (listed, line)
+            });
         }
         match tasks.join_next().await {
-            Some(line) => {
-                lines.push(line.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))??)
-            }
+            Some(read) => match read.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))? {
+                (_, Err(error)) if error.is_retryable() => return Err(error),
+                read => lines.push(read),
+            },
             None => return Ok(lines),
         }
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use onelock::{FencingToken, Snapshot};
+use onelock::{Error, FencingToken, ListedName, Snapshot};
 use serde::Serialize;
 
 use crate::output::clean;
@@ -50,6 +50,19 @@ impl From<Snapshot> for Row {
 }
 
 impl Row {
+    /// One whose line cannot be read: what the listing says of it, and why.
+    pub(super) fn illegible(listed: &ListedName, error: &Error) -> Self {
+        Self {
+            name: clean(listed.name.as_str()),
+            holders: listed.holders,
+            holder: clean(&error.to_string()),
+            token: None,
+            age: None,
+            waiters: listed.waiters,
+            oldest: None,
+        }
+    }
+
     /// The label, and how many more hold.
     pub(super) fn who(&self) -> String {
         match self.holders {
