@@ -23,8 +23,8 @@ pub(crate) fn fault(error: &sqlx::Error) -> Fault {
         Some("53300" | "08P01") => Fault::Full,
         Some("40001" | "40P01") => Fault::Collision,
         Some("55P03") => Fault::Locked,
-        // The last two: the session does not know, or does not know as ours, what we prepared in it.
-        None | Some("25006" | "26000" | "42P05") => Fault::Broken,
+        // 25P0x: its transaction took too long. The last two: the session does not know, or does not know as ours, what we prepared in it.
+        None | Some("25006" | "25P03" | "25P04" | "26000" | "42P05") => Fault::Broken,
         Some(state) if state.starts_with("57P") || state.starts_with("08") => Fault::Broken,
         Some(_) => Fault::Other,
     }
@@ -66,7 +66,7 @@ pub(crate) fn explain(error: sqlx::Error) -> Error {
         Some("42883" | "3F000" | "42P01" | "42703" | "42804") => {
             (ErrorKind::Foreign, "the schema is not as onelock made it")
         }
-        Some(s) if ["08", "40", "53", "55", "57", "58"].iter().any(|class| s.starts_with(class)) => {
+        Some(s) if ["08", "25P", "40", "53", "55", "57", "58"].iter().any(|class| s.starts_with(class)) => {
             (ErrorKind::Unavailable, "the server could not serve")
         }
         Some(_) => (ErrorKind::Protocol, "the server failed"),

@@ -68,6 +68,20 @@ async fn idle_connections_are_closed() {
     at_once(&store, 40).await;
 }
 
+/// From version 17 on a server ends sessions whose transactions take too long for the role's `transaction_timeout`, with 25P04.
+#[tokio::test]
+async fn a_session_that_was_ended_for_its_transaction_is_replaced() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let store = open(&server.url()).await;
+    let refuses_once = "CREATE SEQUENCE refused; CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                        IF nextval('public.refused') = 1 THEN RAISE 'ended' USING ERRCODE = '25P04'; END IF; \
+                        RETURN NEW; END $$; CREATE TRIGGER refuse BEFORE INSERT ON onelock.line FOR EACH ROW \
+                        EXECUTE FUNCTION refuse()";
+    server.admin().await.unwrap().execute(sqlx::raw_sql(refuses_once)).await.unwrap();
+    let joined = store.acquire(&request("n")).await;
+    assert!(matches!(joined, Ok(Standing::Held(_))), "{joined:?}");
+}
+
 /// A name stays locked by a transaction that somebody left open: who asks for it in vain, again and again, leaves no session waiting
 /// on, until the server has no connection left for anybody.
 #[tokio::test]
