@@ -15,8 +15,8 @@ pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
 /// What an error means for the connection.
 pub(crate) fn fault(error: &sqlx::Error) -> Fault {
     match number(error) {
-        // Deadlock, MariaDB's changed record.
-        Some(1213 | 1020) => Fault::Collision,
+        // Deadlock, MariaDB's changed record, what a group has certified before.
+        Some(1213 | 1020 | 3101) => Fault::Collision,
         Some(1205) => Fault::Locked,
         Some(1040 | 1203 | 1226) => Fault::Full,
         None => Fault::Broken,
@@ -25,9 +25,9 @@ pub(crate) fn fault(error: &sqlx::Error) -> Fault {
     }
 }
 
-/// Shutdown, kill, idle for too long; read-only: another server may be the primary by now.
+/// Shutdown, kill, idle for too long; read-only, a group that is in trouble: another server may be the primary by now.
 fn ends_connection(code: u16) -> bool {
-    matches!(code, 1053 | 1077..=1080 | 1094 | DEMOTED | 1290 | 1792 | 1836 | 1927 | 3168 | 4031)
+    matches!(code, 1053 | 1077..=1080 | 1094 | DEMOTED | 1290 | 1792 | 1836 | 1927 | 3100 | 3168 | 4031)
 }
 
 /// What primary.sql fails with on a server that takes no writes.
@@ -62,9 +62,11 @@ fn server(code: u16) -> (ErrorKind, &'static str) {
         }
         1690 | 3819 | 4025 => (ErrorKind::Full, "no number is left for this name"),
         1021 | 1026 | 1030 | 1114 | 1180 => (ErrorKind::Full, "the server cannot write"),
-        1205 | 1213 | 1020 => (ErrorKind::Unavailable, "other transactions were in the way for too long"),
+        1205 | 1213 | 1020 | 3101 => {
+            (ErrorKind::Unavailable, "other transactions were in the way for too long")
+        }
         1040 | 1203 | 1226 => (ErrorKind::Unavailable, "the server takes no more connections"),
-        1037 | 1038 | 1041 | 1158..=1161 | 1317 | 1969 | 3024 => {
+        1037 | 1038 | 1041 | 1158..=1161 | 1317 | 1461 | 1969 | 3024 => {
             (ErrorKind::Unavailable, "the server cannot serve now")
         }
         1153 => (ErrorKind::InvalidConfig, "max_allowed_packet of the server is too small"),

@@ -183,6 +183,17 @@ async fn a_transaction_that_was_left_open_costs_no_other_lease() {
     assert!(matches!(renewed[1], Ok(Renewed::Held(_))), "{renewed:?}");
 }
 
+/// Group replication answers 3101 to a commit that another one came before, as while a new primary catches up.
+#[tokio::test]
+async fn a_commit_that_a_group_has_refused_is_tried_again() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let store = connect(&format!("{}?connections=1", server.url())).await;
+    let refuses_once = "CREATE TRIGGER locks.refuses BEFORE INSERT ON locks.onelock_line FOR EACH ROW IF @refused IS NULL THEN \
+                        SET @refused = 1; SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 3101; END IF";
+    server.run(refuses_once).await.unwrap();
+    held(&store, &request("n", Mode::Exclusive)).await;
+}
+
 /// A deadlock is resolved by the server at the cost of one side, and that one tries again.
 #[tokio::test]
 async fn deadlocks_are_tried_again() {
