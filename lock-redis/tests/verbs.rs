@@ -387,6 +387,36 @@ async fn a_key_whose_end_was_taken_off_is_held_until_its_release() {
     assert_eq!(raw.int(&format!("PERSIST {key}")).await, 1);
     assert!(matches!(b.acquire(&others).await.unwrap(), Standing::Busy(_)), "two hold");
     assert!(matches!(renew_one(&*a, &mine.ticket()).await, Ok(Renewed::Held(_))));
+    assert!(raw.int(&format!("PTTL {key}")).await > 0, "it stays for ever if its holder dies");
     assert_eq!(a.release(&mine.ticket()).await.unwrap(), Release::Released);
     held(b.acquire(&others).await.unwrap());
+}
+
+/// The same of a line: no lease of it may be cut to that of another entry, whatever is written next.
+#[tokio::test]
+async fn a_line_whose_ends_were_taken_off_lasts_as_long_as_its_longest_lease() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    for (lock, mode) in [("a", "s"), ("b", "x"), ("c", "s")] {
+        let (long, brief) = (request(lock, mode), request(lock, mode));
+        let brief = brief.lease(HOUR / 60).waiter_lease(HOUR / 60);
+        let first = held(backend.acquire(&long).await.unwrap());
+        backend.acquire(&brief).await.unwrap();
+        for key in raw.residue().await.iter().filter(|key| key.ends_with(lock)) {
+            assert_eq!(raw.int(&format!("PERSIST {key}")).await, 1);
+        }
+        match lock {
+            // A renewal, an eviction that promotes, a join.
+            "a" => drop(backend.renew(&[Renewal::new(brief.ticket(), HOUR / 30, HOUR / 60)]).await),
+            "b" => drop(backend.evict(&long.name, first.token).await.unwrap()),
+            _ => drop(backend.acquire(&request(lock, "x").waiter_lease(HOUR / 60)).await.unwrap()),
+        }
+        let least = if lock == "b" { 30_000 } else { 1_800_000 };
+        let keys: Vec<_> = raw.residue().await.into_iter().filter(|key| key.ends_with(lock)).collect();
+        assert!(keys.len() >= 2, "{keys:?}");
+        for key in keys {
+            let left = raw.int(&format!("PTTL {key}")).await;
+            assert!(left > least, "{key} ends in {left} ms");
+        }
+    }
 }

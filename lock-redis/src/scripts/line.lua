@@ -76,6 +76,10 @@ end
 -- lets it finish, so what is held can be kept. A join has done so (`joins`).
 local function keep(ends, fresh, joins)
   local last = call('PEXPIRETIME', E)
+  -- The line is new, or somebody has taken its end off.
+  for _, zset in ipairs(last < 0 and {O, X} or {}) do
+    ends = math.max(ends, tonumber(call('ZRANGE', zset, '-1', '-1', 'WITHSCORES')[2] or 0))
+  end
   if fresh or last < ends then
     local at = text(math.max(last, ends + SLACK))
     for _, key in ipairs({E, O, W, X}) do call('PEXPIREAT', key, at) end

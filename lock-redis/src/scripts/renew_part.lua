@@ -18,9 +18,7 @@ local entry, ends = call('HGET', E, holder), call('ZSCORE', O, holder)
 if not entry or not ends or tonumber(ends) <= now then return {NONE .. FAILED} end
 local later = now + tonumber(lease)
 if later > tonumber(ends) then
-  local at = text(math.max(call('PEXPIRETIME', E), later + SLACK))
-  call('PEXPIREAT', E, at)
-  call('PEXPIREAT', O, at)
+  keep(later, false)
   call('ZADD', O, text(later), holder)
 else
   lengthen(E, 0)

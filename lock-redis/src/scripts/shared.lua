@@ -12,11 +12,11 @@ local function millis()
   return time[1] .. string.sub('00000' .. time[2], -6, -4)
 end
 
--- Moves the end of a key, only ever to a later one; one that somebody has taken off stays off. Else it writes in any case: `WAIT`
--- waits for the last write of its connection.
+-- Moves the end of a key, only ever to a later one, and writes in any case: `WAIT` waits for the last write of its connection. With
+-- 0 an end that somebody has taken off stays off.
 local function lengthen(key, ends)
-  local before = call('PEXPIRETIME', key)
-  if before > 0 then call('PEXPIREAT', key, text(math.max(ends, before))) end
+  ends = math.max(ends, call('PEXPIRETIME', key))
+  if ends > 0 then call('PEXPIREAT', key, text(ends)) end
 end
 
 -- The last number of a counter, and what stands before it: the largest token epoch that has joined and a colon, or nothing.
