@@ -152,6 +152,32 @@ async fn an_unreachable_server_is_said_within_a_bound_and_found_again() {
     soon(async { while backend.acquire(&request("a", "x")).await.is_err() {} }).await;
 }
 
+/// Each refusal ends the connection, since its name may lead elsewhere by then, and makes every waiter ask over the next one.
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_not_connected_to_in_a_loop() {
+    let server = Server::start(&["--replica-serve-stale-data", "no"]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let (first, second) = (request("a", "x"), request("a", "x"));
+    held(backend.acquire(&first).await.unwrap());
+    waits(backend.acquire(&second).await.unwrap());
+    for (said, begins, ends) in [
+        ("NOREPLICAS", "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+        ("MASTERDOWN", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+    ] {
+        raw.run(begins).await;
+        let begun = Instant::now();
+        for _ in 0..5 {
+            let refused = renew_one(&*backend, &second.ticket()).await.unwrap_err();
+            assert!(refused.to_string().contains(said), "{refused}");
+            assert_eq!(soon(backend.wait(&second.ticket())).await.unwrap(), Wake::Ask);
+        }
+        // As between attempts that fail: 10, 20, 40 and 80 ms at the least.
+        assert!(begun.elapsed() >= Duration::from_millis(150), "5 connections within {:?}", begun.elapsed());
+        raw.run(ends).await;
+        assert!(matches!(renew_one(&*backend, &second.ticket()).await, Ok(Renewed::Waiting(_))));
+    }
+}
+
 #[tokio::test]
 async fn a_replica_is_not_a_place_for_locks() {
     let server = Server::start(&[]).await;

@@ -47,7 +47,7 @@ struct State {
     live: Option<Live>,
     /// How many were begun.
     opened: u64,
-    /// How long after a failed attempt the next one begins, and when.
+    /// How long after the beginning of an attempt the next one begins at the least, and when.
     pause: Duration,
     until: Option<Instant>,
     closed: bool,
@@ -103,7 +103,7 @@ impl Connection {
                 continue;
             }
             // A replica, or a master whose replicas have left it: the name may lead to another server by now.
-            if said(&["READONLY", "NOREPLICAS", "UNBLOCKED"]) {
+            if said(&["READONLY", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED"]) {
                 self.drop_connection(live.number);
             }
             return Ok(answers);
@@ -266,7 +266,9 @@ impl Connection {
         }
         let number = {
             let mut state = self.state.lock();
-            state.pause = (state.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            // A connection that the server's refusals end soon is an attempt that failed.
+            let lasted = until.is_none_or(|until| until.elapsed() > LONGEST_PAUSE);
+            state.pause = if lasted { FIRST_PAUSE } else { (state.pause * 2).min(LONGEST_PAUSE) };
             // Set before the attempt: one that is given up counts as failed.
             state.until = Some(Instant::now() + state.pause);
             state.opened += 1;
@@ -284,7 +286,7 @@ impl Connection {
         if state.closed {
             return Err(closed());
         }
-        (state.pause, state.until, state.live) = (Duration::ZERO, None, Some(live.clone()));
+        state.live = Some(live.clone());
         Ok(live)
     }
 
