@@ -180,3 +180,23 @@ async fn locks_of_a_slot_on_its_way_are_renewed_without_delay() {
         assert!(matches!(answers[0], Ok(Renewed::Held(_))), "{answers:?}");
     }
 }
+
+/// Who ends a reshard tells both nodes, one after the other. In between each sends the clients to the other one.
+#[tokio::test]
+async fn nodes_that_send_a_client_to_each_other_are_not_asked_in_a_loop() {
+    let group = group(Plan::cluster(0, SILENCE * 4)).await;
+    let backend = backend(&format!("{}?request_timeout=1s", group.url())).await;
+    let from = owner(&group, "a").await;
+    let (source, target) = (group.masters()[from], group.masters()[(from + 1) % 3]);
+    let slot = group.say(source, &["CLUSTER", "KEYSLOT", &bucket("a").to_string()]).await.unwrap().concat();
+    let id = async |address| group.say(address, &["CLUSTER", "MYID"]).await.unwrap().concat();
+    let (source_id, target_id) = (id(source).await, id(target).await);
+    group.say(target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]).await.unwrap();
+    group.say(source, &["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]).await.unwrap();
+    let error = backend.acquire(&request("a", "x")).await.unwrap_err();
+    assert!(error.to_string().contains("MOVED"), "{error}");
+    let stats = group.say(source, &["INFO", "commandstats"]).await.unwrap().concat();
+    let calls = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
+    let refused = calls.split(',').find_map(|part| part.strip_prefix("rejected_calls=")).unwrap();
+    assert!(refused.parse::<u32>().unwrap() < 40, "asked {refused} times within a second");
+}

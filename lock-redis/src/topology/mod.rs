@@ -80,7 +80,7 @@ impl Servers {
         patient: bool,
     ) -> Result<Answer> {
         let until = Instant::now() + self.config.request_timeout;
-        let (mut node, mut asking) = (self.owner(slot).await?, false);
+        let (mut node, mut asking, mut redirects) = (self.owner(slot).await?, false, 0);
         loop {
             let answer = Answer::only(self.noted(node.ask(script, &[command], asking).await)?)?;
             // Each of these answers means that nothing was done.
@@ -92,12 +92,14 @@ impl Servers {
             if !asking {
                 self.is_stale();
             }
+            // More often than where a slot has moved, and is on its way from there, nodes send it to each other.
+            redirects += 1;
+            if redirects > 2 || matches!(redirect, Redirect::Partial | Redirect::Later) {
+                sleep(PAUSE).await;
+            }
             node = match redirect {
                 Redirect::Moved(there) | Redirect::Ask(there) => self.node(there)?,
-                Redirect::Partial | Redirect::Later => {
-                    sleep(PAUSE).await;
-                    self.owner(slot).await?
-                }
+                Redirect::Partial | Redirect::Later => self.owner(slot).await?,
             };
         }
     }
