@@ -3,7 +3,7 @@
 use crate::common::{Server, held, renew_one, request, soon, token, waits};
 use onelock_core::driver::Context;
 use onelock_core::{Backend, ErrorKind, Page, Raise, Release, Renewed, StoreUrl, Wake};
-use onelock_redis::{Layout, RedisBackend, RedisConfig};
+use onelock_redis::{Layout, RedisBackend, RedisConfig, Topology};
 
 /// A server that lacks a command of 7.0, as older ones do.
 #[tokio::test]
@@ -18,6 +18,29 @@ async fn an_old_server_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("Redis 7.0"), "{error}");
     }
+}
+
+/// Two locks of two slots could be taken there, and no script could renew both.
+#[tokio::test]
+async fn a_node_of_a_cluster_is_no_single_server() {
+    let bus = onelock_conformance::servers::free_port().unwrap().to_string();
+    let server = Server::start(&["--cluster-enabled", "yes", "--cluster-port", &bus]).await;
+    let mut raw = server.raw().await;
+    raw.run("CLUSTER ADDSLOTSRANGE 0 16383").await;
+    soon(async { while !format!("{:?}", raw.run("CLUSTER INFO").await).contains("cluster_state:ok") {} })
+        .await;
+    for layout in [Layout::Line, Layout::Plain] {
+        let mut config = server.config();
+        config.layout = layout;
+        let error = RedisBackend::connect(config).await.map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.to_string().contains("redis+cluster://"), "{error}");
+    }
+    let alone = Server::start(&[]).await;
+    let mut config = alone.config();
+    config.topology = Topology::Cluster;
+    let error = RedisBackend::connect(config).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use onelock_core::{Capabilities, Error, ErrorKind, Result};
 
-use crate::config::{Gate, Layout, RedisConfig, Topology};
+use crate::config::{Gate, Layout, RedisConfig, Topology, bad};
 use crate::connection::Connection;
 use crate::keys::slot;
 use crate::reply::{self, Answer};
@@ -79,6 +79,9 @@ pub(crate) async fn capabilities(
         if config.gate == Gate::RunId && info.is_none() {
             let text = "the option gate=run_id needs the right to the command: info";
             return Err(Error::new(ErrorKind::Denied, text));
+        }
+        if !servers.are_many() && said("cluster_enabled") == Some("1") {
+            return Err(bad("the server is a node of a cluster, whose URL begins with redis+cluster://"));
         }
         let policy = said("maxmemory_policy").unwrap_or("noeviction");
         if said("maxmemory").is_some_and(|max| max != "0") && policy != "noeviction" {
