@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{Server, held, request, soon};
-use onelock_core::{Backend, BootClock, ErrorKind, Locks, StoreUrl};
+use onelock_core::{Backend, BootClock, ErrorKind, FencingToken, Locks, StoreUrl};
 use onelock_redis::{RedisBackend, RedisConfig};
 
 const LAYOUTS: [&str; 2] = ["line", "plain"];
@@ -95,4 +95,35 @@ async fn who_may_not_ask_for_replicas_has_no_fencing() {
         let said = backend(&server, &format!("layout={layout}&never_promoted=true")).await.capabilities();
         assert!(said.fencing, "{layout}");
     }
+}
+
+/// What replicas do not have is lost with their master: also where somebody else's raise, which they lack, has lifted it so far.
+#[tokio::test]
+async fn a_raise_counts_only_where_replicas_have_it() {
+    let master = Server::start(&[]).await;
+    let (mut raw, port) = (master.raw().await, master.port.to_string());
+    let replica =
+        Server::start(&["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"]).await;
+    soon(async { while raw.int("WAIT 1 100").await == 0 {} }).await;
+    let backend = backend(&master, "replicas=1&replicas_timeout=1s").await;
+    let ask = request("a", "x");
+    soon(async { while backend.acquire(&ask).await.is_err() {} }).await;
+    replica.signal("-STOP");
+    let least = FencingToken::new(1 << 50).unwrap();
+    for what in ["lifts it", "lifts nothing"] {
+        // What is asked on a new connection waits for nothing that was written on another.
+        raw.run("CLIENT KILL TYPE pubsub").await;
+        let raised = soon(async {
+            loop {
+                match backend.raise(&ask.ticket(), least).await {
+                    Err(error) if !error.to_string().contains("replicas") => {}
+                    answer => break answer,
+                }
+            }
+        })
+        .await;
+        assert_eq!(raised.expect_err(what).kind(), ErrorKind::Unavailable, "{what}");
+    }
+    replica.signal("-CONT");
+    soon(async { while backend.raise(&ask.ticket(), least).await.is_err() {} }).await;
 }
