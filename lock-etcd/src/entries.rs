@@ -22,6 +22,9 @@ pub(crate) const SWEEP: Duration = Duration::from_millis(250);
 /// How often it looks for what a join, or a release that was not answered, may have left.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
+/// How often it looks for entries on its leases that it does not know.
+pub(crate) const LOOK: Duration = Duration::from_secs(30);
+
 /// An entry of this client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Own {
@@ -145,6 +148,18 @@ impl Entries {
             (*holder, own.clone())
         };
         lapsed.map(release).collect()
+    }
+
+    /// Keys on a lease of this client. One that it does not know comes from a state of the store that was restored, and is taken out
+    /// when the lease is over once: by then another client that had resumed it has moved it to a lease of its own.
+    pub(crate) fn found(&self, lease: &Arc<Lease>, keys: Vec<Vec<u8>>, now: Timestamp) {
+        let mut map = self.map.lock();
+        for key in keys {
+            let digits = key.last_chunk::<32>().and_then(|digits| std::str::from_utf8(digits).ok());
+            let Some(holder) = digits.and_then(HolderId::from_hex) else { continue };
+            let (leases, due) = (vec![Arc::clone(lease)], Some(now + lease.granted));
+            map.entry(holder).or_insert_with(|| Own { leases, due, released: true, ..Own::new(key) });
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use etcd_client::Client;
+use etcd_client::{Client, LeaseTimeToLiveOptions};
 use futures_util::future::join_all;
 use onelock_core::toolkit::{Flights, Mutex, SingleFlight};
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
@@ -34,7 +34,7 @@ pub(crate) struct Lease {
     /// The length it was asked for, in seconds, without the slack.
     asked: u64,
     /// What the store gave, which may be more.
-    granted: Duration,
+    pub(crate) granted: Duration,
     /// The moment before the last request that the store answered with a living lease; `None` once it has none.
     kept: Mutex<Option<Timestamp>>,
     /// The request that keeps it alive, shared by those who ask meanwhile.
@@ -152,6 +152,22 @@ impl Leases {
             asked.await.unwrap_or_else(|| Err(runtime_gone()))?;
         }
         Ok(())
+    }
+
+    /// The keys on each lease that lives; none where the store does not say.
+    pub(crate) async fn keys(&self) -> Vec<(Arc<Lease>, Vec<Vec<u8>>)> {
+        let (now, mut living) = (self.now(), self.all.lock().clone());
+        living.retain(|lease| !lease.is_over(now));
+        let keys = |lease: Arc<Lease>| async move {
+            let id = lease.id;
+            let call = |client: Arc<Client>| async move {
+                let with_keys = LeaseTimeToLiveOptions::new().with_keys();
+                client.lease_client().time_to_live(id, Some(with_keys)).await
+            };
+            let answer = self.cluster.request(&mut false, call).await;
+            (lease, answer.map_or_else(|_| Vec::new(), |answer| answer.0.keys))
+        };
+        join_all(living.into_iter().map(keys)).await
     }
 
     /// Gives back every lease but these.

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use onelock_core::{Error, ErrorKind, FencingToken, LockName, Release, Result, Ticket};
 
 use crate::client::{Cluster, kv};
-use crate::entries::{AGAIN, Entries, Own, SWEEP};
+use crate::entries::{AGAIN, Entries, LOOK, Own, SWEEP};
 use crate::keys::Keys;
 use crate::lease::Leases;
 use crate::line;
@@ -72,14 +72,20 @@ async fn delete_if(cluster: &Cluster, key: &[u8], this: Compare) -> Result<(bool
 }
 
 /// Takes out the entries of this client whose time has passed while others keep their lease alive, and what joins with an
-/// unclear outcome have made since.
+/// unclear outcome have made since. Now and then it looks for what a restore of the cluster has brought back on their leases.
 pub(crate) async fn sweep(leases: Arc<Leases>, entries: Arc<Entries>) {
-    let cluster = &leases.cluster;
+    let (cluster, mut looked) = (&leases.cluster, leases.now());
     while cluster.current().is_ok() {
         if entries.is_empty() {
             entries.begun.notified().await;
         }
         tokio::time::sleep(SWEEP).await;
+        if leases.now().saturating_since(looked) >= LOOK {
+            for (lease, keys) in leases.keys().await {
+                entries.found(&lease, keys, leases.now());
+            }
+            looked = leases.now();
+        }
         let lapsed = entries.lapsed(leases.now());
         let reads = lapsed.iter().map(|(_, own)| line::key_op(&own.key, GetOptions::new()));
         let reads: Vec<_> = reads.collect();
@@ -109,6 +115,7 @@ async fn is_out(cluster: &Cluster, own: &Own, found: Result<PbRangeResponse>) ->
 
 /// Whether an entry is still that of this client: another one may have resumed it, on a lease of its own.
 fn is_ours(kv: &PbKeyValue, own: &Own) -> bool {
-    let same = own.unclear || own.number == kv.create_revision;
+    // 0 is that of one that was found on a lease of this client.
+    let same = own.unclear || [0, kv.create_revision].contains(&own.number);
     same && own.leases.iter().any(|lease| lease.id == kv.lease)
 }

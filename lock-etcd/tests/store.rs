@@ -9,6 +9,7 @@ mod leases;
 mod long;
 mod power;
 mod rejoin;
+mod restore;
 mod rights;
 mod space;
 mod support;

@@ -1,0 +1,46 @@
+//! A cluster that is restored from a snapshot which is older than what its clients know.
+
+use std::time::{Duration, Instant};
+
+use crate::leases::client;
+use crate::support::server::Member;
+use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, renewal, ticket};
+use onelock_conformance::{Stop, Verdict};
+use onelock_core::Renewed;
+use tokio::process::Command;
+
+async fn etcdctl(words: &[&str]) -> Verdict {
+    let done = Command::new("etcdctl").args(words).env("ETCDCTL_API", "3").output().await?;
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    if done.status.success() { Ok(()) } else { Err(Stop::failed(format!("{words:?}: {said}"))) }
+}
+
+/// A lock that was released after the snapshot is back, on a lease that its client keeps alive for another lock: it ends all the
+/// same, and the other one is kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_restore_brings_back_ends() -> Verdict {
+    let server = Member::single(None).await?;
+    let backend = client(&server.url()).await?;
+    let lease = Duration::from_secs(5);
+    let (kept, back) = (leased(exclusive(&name("kept")?)?, lease), leased(exclusive(&name("back")?)?, lease));
+    let (token, gone) = (held(&backend, &kept).await?.token, held(&backend, &back).await?.token);
+    let (data, saved) = (server.process.folder().join("data"), server.process.folder().join("saved"));
+    let (data, saved) = (data.display().to_string(), saved.display().to_string());
+    let at = format!("--endpoints={}", server.address());
+    etcdctl(&[&at, "snapshot", "save", &saved]).await?;
+    backend.release(&ticket(&back, gone)).await?;
+    server.process.kill()?;
+    std::fs::remove_dir_all(&data)?;
+    etcdctl(&["snapshot", "restore", &saved, "--data-dir", &data]).await?;
+    server.restart().await?;
+
+    assert_eq!(backend.inspect(&back.name).await?.holders.len(), 1, "it is not back");
+    let end = Instant::now() + 3 * PATIENCE;
+    while !backend.inspect(&back.name).await?.holders.is_empty() {
+        assert!(Instant::now() < end, "it stays for ever");
+        let answer = backend.renew(&[renewal(&kept, token)]).await.remove(0)?;
+        assert!(matches!(answer, Renewed::Held(_)), "{answer:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
