@@ -287,7 +287,8 @@ impl Watches {
             // The stream has the token that it was opened with. Who has no right to read learns that from the reading.
             return Err(Failure::StaleToken(reason.clone()));
         }
-        let revision = line::revision(message.header.as_ref())?;
+        // None of a watch that the server has ended since its revision was compacted.
+        let revision = message.header.as_ref().map_or(0, |header| header.revision);
         let mut state = self.state.lock();
         let State { by_id, close, added, .. } = &mut *state;
         // Answers come in the order of what was sent; events may come late.
@@ -309,6 +310,7 @@ impl Watches {
             return Err(Error::new(ErrorKind::Unavailable, text).into());
         }
         if message.created {
+            line::revision(message.header.as_ref())?;
             *added = Some((message.watch_id, revision));
             seen.send_replace(Seen::Stands { revision, prompt: false });
         }

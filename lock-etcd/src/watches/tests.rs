@@ -1,6 +1,7 @@
 //! The watches of a client on a stream that the test plays.
 
 use etcd_client::proto::{PbEvent, PbKeyValue, PbResponseHeader};
+use onelock_conformance::servers::etcd::Member;
 
 use super::*;
 use crate::config::EtcdConfig;
@@ -105,4 +106,27 @@ async fn a_busy_server_does_not_have_it_opened_for_ever() {
     assert_eq!(opened, 1 + AGAIN);
     drop(watching);
     assert_eq!(ordered(&watches), (vec![], vec![]), "what was never sent is not closed");
+}
+
+/// What a watch would show is compacted before the server has served it: the server ends it by a message without a revision.
+#[tokio::test]
+async fn a_compaction_ends_a_watch_and_no_wait() {
+    let server = Member::single(None).await.unwrap();
+    let mut client = Client::connect([server.address().to_string()], None).await.unwrap();
+    client.put(KEY, "", None).await.unwrap();
+    let put = client.put(KEY, "", None).await.unwrap();
+    client.compact(put.header().unwrap().revision(), None).await.unwrap();
+    let watches = played().await;
+    let _watching = watches.watch(&(KEY.to_vec(), 3));
+    watches.take(created(1, 5)).unwrap();
+    let mut late = client.watch(KEY, Some(options(1).with_start_revision(1))).await.unwrap();
+    let ended = loop {
+        let message = late.message().await.unwrap().unwrap();
+        if message.canceled() {
+            break message;
+        }
+    };
+    assert!(ended.compact_revision() > 0);
+    let error = Error::from(watches.take(ended.0).unwrap_err());
+    assert!(error.is_retryable(), "{error}");
 }
