@@ -63,9 +63,12 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Sees that the certificates can be read; connects to nobody yet. It will, on `runtime`.
+    /// Sees that the certificates and the password can be read; connects to nobody yet. It will, on `runtime`.
     pub(crate) async fn new(config: EtcdConfig, runtime: Handle) -> Result<Arc<Self>> {
         config.check()?;
+        if let Some(file) = &config.password_file {
+            read(file).await?;
+        }
         #[cfg(feature = "tls")]
         crate::tls::options(&config).await?;
         // Clients begin at different endpoints, so that they share the work.
@@ -135,7 +138,9 @@ impl Cluster {
         let Some(user) = self.config.username.clone() else { return Ok(None) };
         let password = match (&self.config.password, &self.config.password_file) {
             (Some(password), _) => password.reveal().to_owned(),
-            (None, Some(file)) => read(file).await?.trim_end_matches(['\r', '\n']).to_owned(),
+            (None, Some(file)) => {
+                read(file).await.map_err(exchanged)?.trim_end_matches(['\r', '\n']).to_owned()
+            }
             (None, None) => return Ok(None),
         };
         Ok(Some((user, password)))
@@ -146,10 +151,7 @@ impl Cluster {
         #[cfg_attr(not(feature = "tls"), expect(unused_mut))]
         let mut options = self.options(user.clone());
         #[cfg(feature = "tls")]
-        // They could be read when the client was made: they are being exchanged.
-        let tls = crate::tls::options(&self.config).await;
-        #[cfg(feature = "tls")]
-        if let Some(tls) = tls.map_err(|e| Error::new(ErrorKind::Unavailable, e.to_string()).unsent())? {
+        if let Some(tls) = crate::tls::options(&self.config).await.map_err(exchanged)? {
             options = options.with_tls(tls);
         }
         // The driver's own limit is for the connection, and not for who logs in on it.
@@ -303,6 +305,11 @@ impl Cluster {
 
 pub(crate) fn kv(client: &Client) -> KvClient {
     client.kv_client().max_decoding_message_size(LARGEST_ANSWER)
+}
+
+/// A file that could be read when the client was made is being exchanged.
+fn exchanged(error: Error) -> Error {
+    Error::new(ErrorKind::Unavailable, error.to_string()).unsent()
 }
 
 pub(crate) fn runtime_gone() -> Error {

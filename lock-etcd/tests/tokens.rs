@@ -85,6 +85,10 @@ async fn a_rotated_password_is_read_again() -> Verdict {
         let (one, two) = (exclusive(&name("one")?)?, exclusive(&name("two")?)?);
         let (kept, lost) = (held(&by_file, &one).await?.token, held(&by_url, &two).await?.token);
         server.admin().await?.auth_client().user_change_password("app", "another-password").await?;
+        // While it is exchanged there is none.
+        std::fs::remove_file(&file)?;
+        let missing = by_file.renew(&[renewal(&one, kept)]).await.remove(0).unwrap_err();
+        assert!(missing.is_retryable() && !missing.is_unclear(), "{missing}");
         std::fs::write(&file, "another-password\n")?;
         assert!(matches!(by_file.renew(&[renewal(&one, kept)]).await.remove(0)?, Renewed::Held(_)), "{jwt}");
         let error = by_url.renew(&[renewal(&two, lost)]).await.remove(0).unwrap_err();
@@ -170,6 +174,7 @@ async fn a_rotated_certificate_is_read_again() -> Verdict {
     let asked = exclusive(&name("kept")?)?;
     let token = held(&backend, &asked).await?.token;
     certify(folder.path(), &["app"])?;
+    tls::authority(folder.path(), "server", "localhost")?;
     server.restart().await?;
     let renewed = async {
         loop {
