@@ -11,6 +11,7 @@ mod power;
 mod rejoin;
 mod restore;
 mod rights;
+mod silence;
 mod space;
 mod support;
 mod tokens;
