@@ -1,8 +1,10 @@
 //! A line seen and waited for: `ping`, `wait`, `watch`, `leader`, and places in `status`.
 
+use std::net::Ipv4Addr;
 use std::os::unix::process::ExitStatusExt as _;
 
 use crate::common::{Bench, PASSWORD, Redis, folder, until};
+use onelock_testbed::relay::{Act, Link, Proxies, Trigger};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -196,6 +198,33 @@ fn a_store_that_is_away_or_silent_fails_a_ping() {
     assert_eq!(bench.run(&["ping"]).code, Some(0));
     let gone = bench.run(&["--store", &format!("redis://:{PASSWORD}@127.0.0.1:1"), "ping"]);
     assert_eq!(gone.code, Some(69), "{gone:?}");
+}
+
+/// The lock was free, so the wait is over: a store that hangs when it is given back keeps nobody from ending it.
+#[test]
+fn a_hanging_store_does_not_keep_a_wait_from_ending() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (redis, link, proxies) = (Redis::start(), Link::new(), Proxies::default());
+    let direct = Bench { dir: folder(), url: redis.url() };
+    let (head, port) = direct.url.rsplit_once(':').unwrap();
+    let target = (Ipv4Addr::LOCALHOST, port.parse().unwrap());
+    let way = runtime.block_on(proxies.way(target, &link)).unwrap();
+    let url = format!("{head}:{}?ttl=10m&waiter_lease=10m&request_timeout=10m", way.port());
+    let bench = Bench { dir: folder(), url };
+    let holder = direct.spawn(&["run", "the-name", "--", "sh", "-c", HOLD]);
+    direct.wait_for_line("held");
+    let mut waiter = bench.spawn(&["wait", "the-name"]);
+    let mut said = String::new();
+    let mut err = std::io::BufReader::new(waiter.child().stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut err, &mut said).unwrap();
+    assert!(said.contains("waiting for `the-name`"), "{said}");
+    // All that it asks of this name from now on is to give it back.
+    link.arm(Trigger { pattern: b"the-name".into(), nth: 1, act: Act::HoldRequest });
+    holder.signal(Signal::TERM);
+    runtime.block_on(link.struck());
+    waiter.signal(Signal::TERM);
+    let done = waiter.finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
 }
 
 /// What prints changes alone ends with its reader, as in `onelock watch a | grep -q free`, and not at the next change.

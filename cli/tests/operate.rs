@@ -9,6 +9,7 @@ on_every_store! {
     one_table_for_scripts
     the_live_table_sorts_filters_and_evicts
     a_circle_of_two_is_named
+    odd_names_are_shown_whole_to_programs_alone
 }
 
 /// Holds until it is ended.
@@ -74,6 +75,27 @@ fn the_live_table_sorts_filters_and_evicts(bench: &Bench) {
     until("the modes of the terminal", || {
         terminal.shown().contains(" icanon ") && terminal.shown().contains(" echo ")
     });
+}
+
+/// Programs get names and notes as they are, people get them without what turns the rest of a line round.
+fn odd_names_are_shown_whole_to_programs_alone(bench: &Bench) {
+    let (name, note) = ("a\u{202e}b", "me\u{2066}you");
+    let holder = bench.spawn(&["run", name, "--ttl", "6s", "--note", note, "--", "sh", "-c", HOLD]);
+    bench.wait_for_line("held");
+    let row: Value = serde_json::from_str(&bench.run(&["top", "--once", "--json"]).out).unwrap();
+    assert_eq!((&row["name"], &row["holder"]), (&name.into(), &note.into()));
+    let table = bench.run(&["top", "--once"]).out;
+    assert!(table.contains("a\u{fffd}b") && !table.contains(['\u{202e}', '\u{2066}']), "{table}");
+    let mut terminal = Terminal::open(bench);
+    terminal.types("stty rows 24 cols 80; $ONELOCK top --interval 100ms\n");
+    terminal.wait_for("1 names, 1 held");
+    terminal.types("e");
+    terminal.wait_for("(me\u{fffd}you) from a\u{fffd}b? y/n");
+    terminal.types("y");
+    terminal.wait_for("evicted token ");
+    assert_eq!(holder.finish().code, Some(76));
+    assert!(!terminal.shown().contains(['\u{202e}', '\u{2066}']));
+    terminal.types("q");
 }
 
 /// Ctrl-C is a signal while no key is read, as during an eviction: the terminal is left as it was then, too.

@@ -185,3 +185,23 @@ fn input_output_and_environment_are_the_commands_own(bench: &Bench) {
     assert_eq!(bench.run(&["run", "a", "--", "true"]).code, Some(0));
     assert!(begun.elapsed() < Duration::from_secs(30), "nothing waits for a timeout");
 }
+
+/// The URL's note is the label of whoever says no other.
+#[test]
+fn the_note_of_the_url_is_the_label() {
+    let mut bench = Bench::sqlite();
+    bench.url += "?note=fleet%20seven";
+    let _holder = bench.spawn(&["run", "a", "--", "sh", "-c", HOLD]);
+    bench.wait_for_line("held");
+    let mut all = Vec::new();
+    for words in
+        [&["wait", "a"][..], &["elect", "a", "--", "true"], &["run", "a", "--note", "mine", "--", "true"]]
+    {
+        all.push(bench.spawn(words));
+        bench.wait_for_waiters("a", all.len());
+    }
+    let line = bench.status("a");
+    let entries = ["holders", "waiters"].into_iter().flat_map(|part| line[part].as_array().unwrap());
+    let notes: Vec<_> = entries.map(|entry| entry["note"].as_str().unwrap()).collect();
+    assert_eq!(notes, ["fleet seven", "fleet seven", "fleet seven", "mine"]);
+}

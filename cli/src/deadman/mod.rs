@@ -69,8 +69,7 @@ struct Deadman<'a> {
 impl<'a> Deadman<'a> {
     fn new(words: &'a [OsString]) -> io::Result<Self> {
         SigSet::all().thread_block()?;
-        let mut child = SigSet::empty();
-        child.add(nix::sys::signal::Signal::SIGCHLD);
+        let child = SigSet::from(nix::sys::signal::Signal::SIGCHLD);
         // Orphans of the command become our children: we hear when they end.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         Ok(Self {

@@ -21,8 +21,8 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Refuses times that cannot be kept, and a store that cannot keep a lock without its client.
-    pub(super) fn check(self, url: &str, work: &Work) -> Result<(), Failure> {
+    /// The settings of the URL. Refuses times that cannot be kept, and a store that cannot keep a lock without its client.
+    pub(super) fn check(self, url: &str, work: &Work) -> Result<Settings, Failure> {
         let mut url: StoreUrl = url.parse()?;
         let settings = Settings::default().merge_url(&mut url)?;
         for (option, time) in [("--ttl", work.ttl), ("--at-least", self.at_least)] {
@@ -43,7 +43,7 @@ impl Bounds {
                 human(hold),
                 human(grace)
             ))),
-            _ => Ok(()),
+            _ => Ok(settings),
         }
     }
 

@@ -101,7 +101,10 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
             let (work, leader_only) = (&args.work, args.leader_only);
             let at_least = args.bounds.at_least;
             let mut term = Term { locks: &locks, signals: &mut signals, work, at_least, leader_only };
-            (term.under(guard, begun).await, store::CLOSE)
+            let end = term.under(guard, begun).await;
+            // Told to end while the store hangs: the lease gives the lock back.
+            let told = matches!(&end, Ok(End { stopped_by: Some(_), .. }));
+            (end, if told { Duration::ZERO } else { store::CLOSE })
         }
         Ok(Taken::Busy) => (Ok(busy(&locks, &lock, args.conflict_exit_code).await), take::LAST_WORD),
         Ok(Taken::Interrupted(signal)) => (Ok(interrupted(signal, &signals)), take::LAST_WORD),

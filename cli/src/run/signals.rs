@@ -4,8 +4,7 @@ use std::fs;
 use std::io;
 
 use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::Failure;
 
@@ -32,8 +31,7 @@ pub(super) const TERMINAL: [Signal; 2] = [Signal::TTIN, Signal::TTOU];
 /// The signals that came in.
 #[derive(Debug)]
 pub(super) struct Signals {
-    receiver: mpsc::UnboundedReceiver<Signal>,
-    sender: mpsc::UnboundedSender<Signal>,
+    streams: Vec<(Signal, unix::Signal)>,
     /// The set of those that were ignored when this program began.
     ignored: u64,
     /// Whether those that tell to end are for us, and USR1 and USR2 for the command alone.
@@ -44,18 +42,17 @@ impl Signals {
     /// From now on these signals do nothing by themselves. Those that were ignored when this program began, as under
     /// nohup(1), stay ignored, here and in the command.
     pub(super) fn listen(service: bool) -> Result<Self, Failure> {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let signals = Self { receiver, sender, ignored: ignored(), service };
+        let mut signals = Self { streams: Vec::new(), ignored: ignored(), service };
         signals.hear(&HEARD).map_err(Failure::system("signals cannot be listened to"))?;
         Ok(signals)
     }
 
     /// From now on these do nothing by themselves either.
-    pub(super) fn hear(&self, which: &[Signal]) -> io::Result<()> {
-        for heard in which.iter().copied().filter(|heard| !self.is_ignored(*heard)) {
-            let mut stream = signal(SignalKind::from_raw(heard.as_raw()))?;
-            let sender = self.sender.clone();
-            tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(heard).is_ok() {} });
+    pub(super) fn hear(&mut self, which: &[Signal]) -> io::Result<()> {
+        for &signal in which {
+            if !self.is_ignored(signal) && self.streams.iter().all(|(heard, _)| *heard != signal) {
+                self.streams.push((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
+            }
         }
         Ok(())
     }
@@ -88,11 +85,12 @@ impl Signals {
     /// # Cancel safety
     /// Safe.
     pub(super) async fn next(&mut self) -> Signal {
-        match self.receiver.recv().await {
-            Some(signal) => signal,
-            // Never: we have a sender ourselves.
-            None => std::future::pending().await,
-        }
+        std::future::poll_fn(|context| {
+            let mut all = self.streams.iter_mut();
+            let come = all.find_map(|(kind, stream)| stream.poll_recv(context).is_ready().then_some(*kind));
+            come.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+        })
+        .await
     }
 }
 
@@ -101,4 +99,22 @@ fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     field.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A candidate hears the same for each of its terms.
+    #[tokio::test]
+    async fn what_is_heard_twice_comes_once() {
+        let mut signals = Signals { streams: Vec::new(), ignored: 0, service: true };
+        for _ in 0..3 {
+            signals.hear(&TERMINAL).unwrap();
+        }
+        rustix::process::kill_process(rustix::process::getpid(), Signal::TTIN).unwrap();
+        assert_eq!(signals.next().await, Signal::TTIN);
+        rustix::process::kill_process(rustix::process::getpid(), Signal::TTOU).unwrap();
+        assert_eq!(signals.next().await, Signal::TTOU, "TTIN came again");
+    }
 }

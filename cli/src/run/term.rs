@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, Signal::SIGTTOU};
 use onelock::{ErrorKind, FencingToken, Guard, Locks, Timestamp};
 use rustix::process::Signal;
 
@@ -72,9 +72,7 @@ impl Term<'_> {
 
     async fn command(&mut self, guard: &Guard, ttl: Duration) -> Result<End, Failure> {
         // Children start with nothing blocked all the same; see the shim.
-        let mut background = SigSet::empty();
-        background.add(nix::sys::signal::Signal::SIGTTOU);
-        background.thread_block().map_err(Failure::system("signals cannot be set up"))?;
+        SigSet::from(SIGTTOU).thread_block().map_err(Failure::system("signals cannot be set up"))?;
         self.signals.hear(&TERMINAL).map_err(Failure::system("signals cannot be set up"))?;
         let terminal = if self.signals.service { Terminal::default() } else { Terminal::open() };
         let mut env = vec![("ONELOCK_NAME", guard.name().to_string())];

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use onelock::{ErrorKind, LockName, Mode};
+use onelock::{LockName, Mode};
 
 use super::signals::Signals;
 use super::supervise::End;
@@ -52,16 +52,14 @@ pub(crate) async fn wait(url: Option<String>, args: WaitArgs) -> Outcome {
         Err(signal) => return Ok(ended(interrupted(signal, &signals))),
     };
     let mode = if args.shared { Mode::Shared } else { Mode::Exclusive };
-    let lock = locks.lock(&args.name, mode)?.note(work::note(None, Some("wait".as_ref()))?.as_str())?;
-    let end = match take::take(&locks, &lock, wait, &mut signals).await {
-        Ok(Taken::Held(guard)) => match guard.release().await {
-            // It was free, whatever became of it since.
-            Err(error) if error.kind() != ErrorKind::Lost && !error.is_retryable() => Err(error.into()),
-            _ => Ok(End::new(Exit::OK)),
-        },
-        Ok(Taken::Busy) => Ok(busy(&locks, &lock, args.conflict_exit_code).await),
-        Ok(Taken::Interrupted(signal)) => Ok(interrupted(signal, &signals)),
-        Err(failure) => Err(failure),
+    let note = work::note(None, locks.settings().note.clone(), Some("wait".as_ref()))?;
+    let lock = locks.lock(&args.name, mode)?.note(note.as_str())?;
+    let (end, patience) = match take::take(&locks, &lock, wait, &mut signals).await {
+        // It was free, whatever becomes of it. The guard goes with this, and closing gives it back.
+        Ok(Taken::Held(_)) => (Ok(End::new(Exit::OK)), store::CLOSE),
+        Ok(Taken::Busy) => (Ok(busy(&locks, &lock, args.conflict_exit_code).await), take::LAST_WORD),
+        Ok(Taken::Interrupted(signal)) => (Ok(interrupted(signal, &signals)), take::LAST_WORD),
+        Err(failure) => (Err(failure), take::LAST_WORD),
     };
-    finish(&locks, end, take::LAST_WORD, signals).await
+    finish(&locks, end, patience, signals).await
 }

@@ -26,7 +26,7 @@ pub(crate) struct Work {
     /// How long after TERM comes KILL when the lock is lost; at most a third of the lease.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     pub(crate) grace: Duration,
-    /// The label that `status` shows. By default user, host, process id and the command.
+    /// The label that `status` shows. The URL's, or user, host, process id and the command.
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
     /// Say on stderr when the lock is taken, with its token, and given back.
@@ -48,7 +48,6 @@ pub(super) struct Ready<'a> {
 impl<'a> Ready<'a> {
     pub(super) fn new(url: Option<String>, work: &'a Work, bounds: Bounds) -> Result<Self, Failure> {
         LockName::new(&work.name)?;
-        let note = note(work.note.as_deref(), work.command.first().map(OsString::as_os_str))?;
         if !group::proc_is_ours() {
             return Err(Failure::other(
                 "/proc does not show the processes of this PID namespace; mount it (unshare --mount-proc)",
@@ -58,7 +57,8 @@ impl<'a> Ready<'a> {
             say(format_args!("memory:// is in this process alone: nobody else sees this lock"));
         }
         let url = store::url(url)?;
-        bounds.check(&url, work)?;
+        let set = bounds.check(&url, work)?.note;
+        let note = note(work.note.as_deref(), set, work.command.first().map(OsString::as_os_str))?;
         Ok(Self { url, work, bounds, note })
     }
 
@@ -72,10 +72,10 @@ impl<'a> Ready<'a> {
     }
 }
 
-/// The label: what the user said, or who runs what where.
-pub(super) fn note(said: Option<&str>, program: Option<&OsStr>) -> Result<Note, Failure> {
-    if let Some(text) = said {
-        return Ok(Note::new(text)?);
+/// The label: what the user said, what the URL has set, or who runs what where.
+pub(super) fn note(said: Option<&str>, set: Option<Note>, program: Option<&OsStr>) -> Result<Note, Failure> {
+    if let Some(note) = said.map(Note::new).transpose()?.or(set) {
+        return Ok(note);
     }
     let named = ["USER", "LOGNAME"].iter().filter_map(|key| std::env::var(key).ok()).find(|u| !u.is_empty());
     let user = named.or_else(|| Some(User::from_uid(Uid::current()).ok()??.name));

@@ -48,11 +48,8 @@ pub(crate) fn stores(args: &StoresArgs) -> Outcome {
             continue;
         }
         let Some(driver) = driver else {
-            missing.push(vec![
-                family.name.into(),
-                family.feature.unwrap_or("-").into(),
-                family.schemes.join(", "),
-            ]);
+            let row = [family.name, family.feature.unwrap_or("-"), &family.schemes.join(", ")];
+            missing.push(row.map(Into::into).into());
             continue;
         };
         line(format_args!("{}: {}", driver.name, driver.about))?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use console::{Alignment, pad_str, truncate_str};
 
 use super::rows::Row;
+use crate::output::clean;
 
 /// The columns' heads, cut to `width`.
 pub(super) fn head(width: usize) -> String {
@@ -25,11 +26,11 @@ fn columns([waiters, oldest, age, name, holder]: [&str; 5], width: usize) -> Str
     fit(&format!("{waiters:>7}  {oldest:>7}  {age:>7}  {name}  {holder}"), width)
 }
 
-/// `text` in exactly `width` columns.
+/// `text` in exactly `width` columns, without what would steer the terminal.
 pub(super) fn fit(text: &str, width: usize) -> String {
     // The last column says that there was more; a wide letter that does not fit leaves one empty.
-    let cut = if width == 0 { "".into() } else { truncate_str(text, width, "…") };
-    pad_str(&cut, width, Alignment::Left, None).into_owned()
+    let text = if width == 0 { String::new() } else { clean(text) };
+    pad_str(&truncate_str(&text, width, "…"), width, Alignment::Left, None).into_owned()
 }
 
 /// A time in at most seven characters.

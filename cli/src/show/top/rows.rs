@@ -7,7 +7,6 @@ use clap::ValueEnum;
 use onelock::{Error, FencingToken, ListedName, Snapshot};
 use serde::Serialize;
 
-use crate::output::clean;
 use crate::show::{FOREIGN, millis};
 
 /// A name.
@@ -33,7 +32,7 @@ impl From<Snapshot> for Row {
         let first = line.holders.first();
         let holder = match first {
             Some(entry) if entry.note.is_empty() => "?".into(),
-            Some(entry) => clean(&entry.note),
+            Some(entry) => entry.note.clone(),
             None if !line.foreign.is_empty() => FOREIGN.into(),
             None => "-".into(),
         };
@@ -44,7 +43,7 @@ impl From<Snapshot> for Row {
             age: first.and_then(|entry| entry.age),
             waiters: line.waiters.len(),
             oldest: line.waiters.iter().filter_map(|entry| entry.age).max(),
-            name: clean(line.name.as_str()),
+            name: line.name.to_string(),
         }
     }
 }

@@ -6,7 +6,6 @@ use onelock::{Error, FencingToken};
 
 use super::columns::{drawn, fit, head};
 use super::rows::{Row, Sort, arranged};
-use crate::output::clean;
 
 /// What a key asks for beyond the view itself.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,7 +58,7 @@ impl View {
 
     /// Nothing new was seen.
     pub(super) fn away(&mut self, error: &Error) {
-        self.away = Some(clean(&format!("the store is away, this is old: {error}")));
+        self.away = Some(format!("the store is away, this is old: {error}"));
     }
 
     fn arrange(&mut self) {
