@@ -14,8 +14,9 @@ use onelock_bench::subject::Subject;
 use onelock_bench::workload::{self, Effort, Workload};
 use tokio::sync::watch;
 
+use crate::args::Name;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::{output, store};
+use crate::{files, output, store};
 
 /// Counts what is allocated: one addition for each piece.
 #[global_allocator]
@@ -40,7 +41,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, conflicts_with = "urls")]
     pub(crate) all: bool,
     /// Only this workload. Can be repeated.
-    #[arg(short, long = "workload", value_name = "ID")]
+    #[arg(short, long = "workload", value_name = "ID", value_parser = Name)]
     pub(crate) workloads: Vec<String>,
     /// How often each workload runs on each store. 3, or 1 with --quick.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -64,11 +65,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) compare: Option<PathBuf>,
     /// Run nothing: take the figures from a file that --json wrote.
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with_all = ["urls", "all", "workloads", "rounds", "quick", "no_baseline", "json"]
-    )]
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = ["urls", "all", "workloads", "rounds", "quick", "no_baseline", "json"])]
     pub(crate) from: Option<PathBuf>,
 }
 
@@ -81,20 +79,15 @@ fn workload_list() -> String {
 pub(crate) async fn bench(store: Option<String>, args: BenchArgs) -> Outcome {
     let workloads = workloads(&args.workloads).map_err(|bad| Failure::Usage(bad.to_string()))?;
     let old = args.compare.as_deref().map(read).transpose()?;
-    output::writable([&args.json, &args.markdown, &args.html])?;
+    files::writable([&args.json, &args.markdown, &args.html])?;
     let run = match &args.from {
         Some(file) => read(file)?,
         None => measure(store, &args, workloads).await?,
     };
     // First what took so long to get.
-    if let Some(file) = &args.json {
-        report::write(file, &run).map_err(Failure::other)?;
-    }
-    output::file(args.markdown.as_ref(), || report::markdown(&run))?;
-    if args.html.is_some() {
-        let page = report::html(&run).map_err(Failure::other)?;
-        output::file(args.html.as_ref(), || page)?;
-    }
+    files::write(args.json.as_ref(), || report::json(&run).map_err(Failure::other))?;
+    files::write(args.markdown.as_ref(), || Ok(report::markdown(&run)))?;
+    files::write(args.html.as_ref(), || report::html(&run).map_err(Failure::other))?;
     show(&run)?;
     if let Some(old) = old {
         output::line(format_args!("\n{}", report::compare(&old, &run)))?;

@@ -11,15 +11,16 @@ use onelock_conformance::record::{Outcome as Ended, Record};
 use onelock_conformance::report;
 use onelock_conformance::runner::Extent;
 
+use crate::args::Name;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::{output, store};
+use crate::{files, output, store};
 
 #[derive(Debug, Parser)]
 pub(crate) struct CheckArgs {
     /// The store's URL; without it, the one of --store.
     pub(crate) url: Option<String>,
     /// Only cases whose name has this in it. Can be repeated.
-    #[arg(short, long = "case", value_name = "TEXT")]
+    #[arg(short, long = "case", value_name = "TEXT", value_parser = Name)]
     pub(crate) cases: Vec<String>,
     /// Multiply all volumes by this.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
@@ -40,7 +41,8 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
     /// Run nothing: make the page or the table from files that --record wrote. Can be repeated.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "record"])]
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = ["url", "record", "cases", "volume", "cycles", "seed"])]
     pub(crate) from: Vec<PathBuf>,
 }
 
@@ -53,14 +55,22 @@ pub(crate) async fn check(store: Option<String>, args: CheckArgs) -> Outcome {
     let records = if args.from.is_empty() {
         let url = args.url.clone().or(store);
         let url = url.ok_or_else(|| Failure::Usage("which store? say `onelock check URL`".into()))?;
-        output::writable([&args.record, &args.report, &args.markdown])?;
+        files::writable([&args.record, &args.report, &args.markdown])?;
         run(&url, &args).await?
     } else {
         let files = args.from.iter().map(|file| Record::read(file));
-        files.collect::<Result<Vec<_>, _>>().map_err(Failure::other)?.concat()
+        let read = files.collect::<Result<Vec<_>, _>>();
+        read.map_err(|error| Failure::Usage(error.to_string()))?.concat()
     };
-    output::file(args.report.as_ref(), || report::page(&records))?;
-    output::file(args.markdown.as_ref(), || report::markdown(&records))?;
+    if records.is_empty() {
+        let none = match &args.cases[..] {
+            [] => "there is no record in what --from names".to_owned(),
+            cases => format!("no case has {} in its name", cases.join(" or ")),
+        };
+        return Err(Failure::Usage(none));
+    }
+    files::write(args.report.as_ref(), || Ok(report::page(&records)))?;
+    files::write(args.markdown.as_ref(), || Ok(report::markdown(&records)))?;
     let count = |outcome| records.iter().filter(|record| record.outcome == outcome).count();
     let [passed, failed, ignored] = [Ended::Passed, Ended::Failed, Ended::Ignored].map(count);
     output::line(format_args!("{passed} passed, {failed} failed, {ignored} do not apply"))?;
@@ -84,9 +94,7 @@ async fn run(url: &str, args: &CheckArgs) -> Result<Vec<Record>, Failure> {
         records
     };
     let ended = tokio::task::spawn_blocking(work).await;
-    let records = ended.map_err(Failure::other)?.map_err(Failure::other)?;
-    let none = || Failure::Usage(format!("no case has {} in its name", args.cases.join(" or ")));
-    if records.is_empty() { Err(none()) } else { Ok(records) }
+    ended.map_err(Failure::other)?.map_err(Failure::other)
 }
 
 fn line(record: &Record) -> String {

@@ -5,6 +5,7 @@
 //! | `args` | the command line |
 //! | `absent` | what this build leaves out |
 //! | `exit` | exit codes and the one error type |
+//! | `files` | what `check` and `bench` write |
 //! | `output` | stdout and stderr that survive a closed pipe |
 //! | `store` | the store's URL and the client |
 //! | `show` | `status`, `list`, `top`, `watch`, `leader`, `deadlocks`, `ping`, `stores` |
@@ -28,6 +29,8 @@ mod deadman;
 #[cfg(target_os = "linux")]
 mod death;
 mod exit;
+#[cfg(any(feature = "bench", feature = "check"))]
+mod files;
 mod manual;
 mod operate;
 mod output;

@@ -55,25 +55,6 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     line(format_args!("{text}"))
 }
 
-/// Says now of the files that `check` or `bench` was asked for what would otherwise be said when the work is done.
-#[cfg(any(feature = "bench", feature = "check"))]
-pub(crate) fn writable(files: [&Option<std::path::PathBuf>; 3]) -> Result<(), Failure> {
-    // What reads a pipe would take a trial for the end.
-    for file in files.into_iter().flatten().filter(|file| file.is_file() || !file.exists()) {
-        let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
-        opened.map_err(|error| Failure::Usage(format!("cannot write {}: {error}", file.display())))?;
-    }
-    Ok(())
-}
-
-/// A file that `check` or `bench` was asked for.
-#[cfg(any(feature = "bench", feature = "check"))]
-pub(crate) fn file(path: Option<&std::path::PathBuf>, text: impl FnOnce() -> String) -> Result<(), Failure> {
-    let Some(path) = path else { return Ok(()) };
-    let written = std::fs::write(path, text());
-    written.map_err(Failure::system(format!("cannot write {}", path.display())))
-}
-
 /// A table without rules or colours, so that it can be cut and grepped.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> io::Result<()> {
     let mut table = Table::new();

@@ -1,10 +1,13 @@
 //! `bench`: what it writes and what it refuses. Only counts are asserted: times are the machine's.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
-use crate::common::{Bench, PASSWORD, Running, until};
-use rustix::process::Signal;
+use crate::common::{Bench, PASSWORD, Running, children_of, until};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 fn json(file: &Path) -> Value {
@@ -116,8 +119,10 @@ fn bad_input_is_refused_before_anything_runs() {
     };
     let (foreign, later) = (file("foreign.json", r#"{"a": 1}"#), file("later.json", r#"{"format": 4711}"#));
     let untouched = bench.dir.path().join("run.json");
+    let url = format!("redis://me:{PASSWORD}@h");
     for (words, wanted) in [
-        (&["-w", "cylce"][..], "try-busy"),
+        (&["-w", &url][..], "--store"),
+        (&["-w", "cylce"], "try-busy"),
         (&["--compare", "/nowhere/run.json"], "/nowhere/run.json"),
         (&["--compare", &foreign], "not a run"),
         (&["--compare", &later], "4711"),
@@ -134,4 +139,57 @@ fn bad_input_is_refused_before_anything_runs() {
         assert!(done.err.contains(wanted) && done.out.is_empty(), "{words:?}: {done:?}");
     }
     assert!(!untouched.exists());
+    // Nor is a page made, or an older one touched.
+    let (page, older) = (bench.dir.path().join("page.html"), file("older.html", "older"));
+    for words in [&["--from", &foreign][..], &["riddle://h"]] {
+        let pages = ["--html", page.to_str().unwrap(), "--markdown", &older];
+        let done = bench.run(&[&["bench"], words, &pages].concat());
+        assert_eq!(done.code, Some(64), "{words:?}: {done:?}");
+        assert!(!page.exists(), "{words:?}");
+        assert_eq!(fs::read_to_string(&older).unwrap(), "older");
+    }
+    let done = bench.run(&["bench", "--from", &foreign, "--html", bench.dir.path().to_str().unwrap()]);
+    assert!(done.err.contains("directory"), "{done:?}");
+}
+
+/// Where what a file is written to is a pipe, as of the shell's `>(…)`, a device or a link, it stays that.
+#[test]
+fn a_pipe_and_a_link_stay_what_they_are() {
+    let bench = Bench::sqlite();
+    let place = |name: &str| bench.dir.path().join(name);
+    let (pipe, link, figures) = (place("pipe"), place("latest.json"), place("run.json"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::os::unix::fs::symlink(&figures, &link).unwrap();
+    fs::write(&figures, "older").unwrap();
+    let mut reader = Command::new("cat").arg(&pipe).stdout(Stdio::piped()).spawn().unwrap();
+    for file in [&pipe, &link] {
+        let words = ["bench", "memory://", "--quick", "-w", "reentry", "--json", file.to_str().unwrap()];
+        let done = bench.run(&words);
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    let is_pipe = fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo();
+    if !is_pipe {
+        reader.kill().unwrap();
+    }
+    let read = reader.wait_with_output().unwrap();
+    assert!(is_pipe && link.is_symlink(), "replaced by a file");
+    assert_eq!(serde_json::from_slice::<Value>(&read.stdout).unwrap()["format"], 2);
+    assert_eq!(json(&figures)["format"], 2);
+}
+
+/// The terminal's Ctrl-C goes to all processes of the job: those that contend work on, as the present sample does.
+#[test]
+fn the_present_sample_of_processes_is_kept_after_ctrl_c() {
+    let bench = Bench::sqlite();
+    let file = bench.dir.path().join("run.json");
+    let words = ["bench", "-w", "processes", "--rounds", "1000", "--quick", "--json", file.to_str().unwrap()];
+    let mut command = bench.onelock(&words);
+    command.process_group(0);
+    let running = Running::new(command);
+    until("eight who contend", || children_of(running.pid()).len() >= 8);
+    kill_process_group(Pid::from_raw(running.pid()).unwrap(), Signal::INT).unwrap();
+    let done = running.finish();
+    assert_eq!(done.code, Some(130), "{done:?}");
+    let run = json(&file);
+    assert_eq!(run["outcomes"].as_array().unwrap().len(), 1, "{}", run["left_out"]);
 }

@@ -87,6 +87,21 @@ fn what_cannot_be_checked_is_said_before_anything_happens() {
         let done = bench.run(&["check", "memory://", "--case", "basic_cycle", file, "/no/such/file"]);
         assert!(done.code == Some(64) && done.out.is_empty(), "{done:?}");
     }
+    // Nothing is left of what came to nothing; and what says nothing has passed nothing.
+    let (page, empty) = (bench.dir.path().join("page.html"), bench.dir.path().join("empty"));
+    fs::write(&empty, "").unwrap();
+    let (page, empty) = (page.to_str().unwrap(), empty.to_str().unwrap());
+    for words in [
+        &["memory://", "--case", "basic_cicle"][..],
+        &["--from", empty],
+        &["--from", "/no/such/file"],
+        &["--from", empty, "--seed", "7"],
+        &["memory://", "--case", &format!("redis://u:{PASSWORD}@h")],
+    ] {
+        let done = bench.run(&[&["check"], words, &["--report", page]].concat());
+        assert!(done.code == Some(64) && done.out.is_empty(), "{words:?}: {done:?}");
+        assert!(!fs::exists(page).unwrap(), "{words:?}");
+    }
     bench.url = String::new();
     assert_eq!(bench.run(&["check"]).code, Some(64));
 }

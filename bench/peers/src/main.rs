@@ -67,7 +67,7 @@ async fn compare() -> Result<(), Failure> {
         eprintln!("{}/{} {} {} on {}", step.done, step.all, step.workload, step.size, step.subject);
     };
     let run = tokio::spawn(plan.run(stopped, progress)).await??;
-    report::write(file, &run)?;
+    std::fs::write(file, report::json(&run)?)?;
     println!("{}", report::markdown(&run));
     Ok(())
 }

@@ -91,13 +91,12 @@ pub fn read(path: impl AsRef<Path>) -> Result<Run, Failure> {
     serde_json::from_str(&json).map_err(|e| told(&format!("not a run: {e}")))
 }
 
-/// Writes a run. The file is there as a whole or not at all.
+/// A run as [`read`] reads it.
 ///
 /// # Errors
 ///
-/// When it cannot be written, or a figure is no number: JSON has no word for that, and [`read`] would refuse the file.
-pub fn write(path: impl AsRef<Path>, run: &Run) -> Result<(), Failure> {
-    let path = path.as_ref();
+/// When a figure is no number: JSON has no word for that, and [`read`] would refuse the file.
+pub fn json(run: &Run) -> Result<String, Failure> {
     for outcome in &run.outcomes {
         let mut figures =
             outcome.figures.values().flat_map(|figure| [figure.median, figure.least, figure.most]);
@@ -109,11 +108,5 @@ pub fn write(path: impl AsRef<Path>, run: &Run) -> Result<(), Failure> {
     if !run.machine.load.is_finite() {
         return Err("the machine's load is no number".into());
     }
-    let mut json = serde_json::to_string_pretty(run)?;
-    json.push('\n');
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    fs::write(&beside, json)
-        .and_then(|()| fs::rename(&beside, path))
-        .map_err(|e| format!("{}: {e}", path.display()).into())
+    Ok(serde_json::to_string_pretty(run)? + "\n")
 }

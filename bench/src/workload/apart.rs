@@ -99,6 +99,8 @@ struct Contender {
 impl Contender {
     fn start(command: Command) -> Result<Self, Failure> {
         let mut command = tokio::process::Command::from(command);
+        // A terminal's Ctrl-C is for the program that measures: the present sample goes on.
+        command.process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let input = child.stdin.take().ok_or("a contender has no input")?;
         let output = BufReader::new(child.stdout.take().ok_or("a contender has no output")?).lines();

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::File;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -111,6 +112,8 @@ impl Process {
         }
         command.arg(find(program.as_ref())?).args(arguments);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        // A terminal's Ctrl-C is for the program that measures: what is under way there ends first.
+        command.process_group(0);
         *self.child() = Some(spawn(command)??);
         Ok(())
     }
