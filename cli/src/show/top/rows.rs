@@ -52,9 +52,9 @@ impl Row {
     /// One whose line cannot be read: what the listing says of it, and why.
     pub(super) fn illegible(listed: &ListedName, error: &Error) -> Self {
         Self {
-            name: clean(listed.name.as_str()),
+            name: listed.name.to_string(),
             holders: listed.holders,
-            holder: clean(&error.to_string()),
+            holder: error.to_string(),
             token: None,
             age: None,
             waiters: listed.waiters,
