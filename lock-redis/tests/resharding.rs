@@ -3,7 +3,7 @@
 use crate::common::group::{SILENCE, backend, bucket, group, owner};
 use crate::common::{HOUR, held, renew_one, request, soon, waits};
 use crate::harness::servers::{Group, Plan};
-use onelock_core::{Backend, ErrorKind, Renewal, Renewed, Wake};
+use onelock_core::{Backend, ErrorKind, Page, Renewal, Renewed, Wake};
 
 /// The keys of a slot, by the node that has it, to another.
 async fn moved(group: &Group, slot: &str, from: usize, to: usize) {
@@ -138,6 +138,15 @@ async fn what_is_held_is_kept_while_its_slot_is_on_its_way() {
             }
         }
         assert!(matches!(answers.last().unwrap(), Ok(Renewed::Waiting(_))), "{step}: {answers:?}");
+    }
+    // The page says so: of keys that are not all there the cluster serves no look at them.
+    let looks = [
+        backend.inspect(&held_ones[0].1.name).await.map(drop),
+        backend.evict(&held_ones[0].1.name, held_ones[0].0).await.map(drop),
+        backend.list("", &Page::first(100).unwrap()).await.map(drop),
+    ];
+    for look in looks {
+        assert_eq!(look.unwrap_err().kind(), ErrorKind::Unavailable);
     }
     // One entry of two, a whole line here, a whole line there.
     for (lock, left) in [(&shared, 1), (&shared, 0), (&alone, 0), (&moves, 0)] {
