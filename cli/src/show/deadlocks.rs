@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use clap::Parser;
-use onelock::{EntryView, Error, FencingToken, Locks, Mode, Snapshot};
+use onelock::{EntryView, FencingToken, Locks, Mode, Snapshot};
 use serde::Serialize;
 
-use super::lines::{lines, names};
+use super::lines::{Illegible, lines, names};
 use super::millis;
 use crate::args::Name;
 use crate::exit::{EXIT_CODES, Exit, Failure, Outcome};
@@ -41,7 +41,7 @@ struct Wait {
 
 pub(crate) async fn deadlocks(url: Option<String>, args: DeadlocksArgs) -> Outcome {
     onelock::name::check_prefix(&args.prefix)?;
-    let (circles, illegible) = store::with(url, async |locks| find(locks, &args.prefix).await).await?;
+    let (circles, mut illegible) = store::with(url, async |locks| find(locks, &args.prefix).await).await?;
     for (circle, number) in circles.iter().zip(1..) {
         if args.json {
             json(&serde_json::json!({ "circle": circle }))?;
@@ -61,43 +61,33 @@ pub(crate) async fn deadlocks(url: Option<String>, args: DeadlocksArgs) -> Outco
             ))?;
         }
     }
-    for (name, error) in &illegible {
-        say(format_args!("{name} cannot be read: {error}"));
+    for (listed, error) in &illegible {
+        say(format_args!("{} cannot be read: {error}", clean(listed.name.as_str())));
     }
-    match (circles.is_empty(), illegible.into_values().next()) {
-        (false, _) => return Ok(Exit::NO),
-        // There may be one where nobody could look.
-        (true, Some(error)) => return Err(error.into()),
-        (true, None) if args.json => {}
-        (true, None) => line(format_args!("no deadlock"))?,
+    if !circles.is_empty() {
+        return Ok(Exit::NO);
+    }
+    // There may be one where nobody could look.
+    illegible.pop().map_or(Ok(()), |(_, error)| Err(error))?;
+    if !args.json {
+        line(format_args!("no deadlock"))?;
     }
     Ok(Exit::OK)
 }
 
-/// Names whose lines cannot be read, and why.
-type Illegible = BTreeMap<String, Error>;
-
-/// The circles that stood between two looks.
-async fn find(locks: &Locks, prefix: &str) -> Result<(Vec<Vec<Wait>>, Illegible), Failure> {
-    let mut illegible = Illegible::new();
-    let first = look(locks, prefix, &mut illegible).await?;
+/// The circles that stood between two looks, and what could not be read.
+async fn find(locks: &Locks, prefix: &str) -> Result<(Vec<Vec<Wait>>, Vec<Illegible>), Failure> {
     let key = |wait: &Wait| (wait.name.clone(), wait.token, wait.behind_token);
-    let first: BTreeSet<_> = first.iter().map(key).collect();
-    let mut still = if first.is_empty() { Vec::new() } else { look(locks, prefix, &mut illegible).await? };
+    let first: BTreeSet<_> = look(locks, prefix).await?.0.iter().map(key).collect();
+    let (mut still, illegible) = look(locks, prefix).await?;
     still.retain(|wait| first.contains(&key(wait)));
     Ok((circles(still), illegible))
 }
 
-async fn look(locks: &Locks, prefix: &str, illegible: &mut Illegible) -> Result<Vec<Wait>, Failure> {
+async fn look(locks: &Locks, prefix: &str) -> Result<(Vec<Wait>, Vec<Illegible>), Failure> {
     let waited = names(locks, prefix).await?.into_iter().filter(|listed| listed.waiters > 0);
-    let mut found = Vec::new();
-    for (listed, line) in lines(locks, waited).await? {
-        match line {
-            Ok(line) => found.extend(waits(&line)),
-            Err(error) => drop(illegible.insert(clean(listed.name.as_str()), error)),
-        }
-    }
-    Ok(found)
+    let (lines, illegible) = lines(locks, waited).await?;
+    Ok((lines.iter().flat_map(waits).collect(), illegible))
 }
 
 /// Who waits for whom in one line: each waiter for the holders that it cannot share the lock with; where there are none, for the

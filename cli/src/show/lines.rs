@@ -9,56 +9,56 @@ const PAGE: usize = 500;
 /// How many requests are under way at once.
 const AT_ONCE: usize = 32;
 
-/// Gives `each` the names in use that start with `prefix`, a page at a time.
-pub(super) async fn pages<E: From<Error>>(
+/// Where [`page`] begins.
+pub(super) fn first() -> Result<Option<Page>, Error> {
+    Page::first(PAGE).map(Some)
+}
+
+/// A page of the names in use that start with `prefix`; none after the last.
+pub(super) async fn page(
     locks: &Locks,
     prefix: &str,
-    mut each: impl FnMut(Vec<ListedName>) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut page = Page::first(PAGE)?;
-    loop {
-        let listing = locks.list(prefix, &page).await?;
-        each(listing.names)?;
-        match listing.next {
-            Some(cursor) => page = page.after(cursor),
-            None => return Ok(()),
-        }
-    }
+    next: &mut Option<Page>,
+) -> Result<Option<Vec<ListedName>>, Error> {
+    let Some(page) = next.take() else { return Ok(None) };
+    let listing = locks.list(prefix, &page).await?;
+    *next = listing.next.map(|cursor| page.after(cursor));
+    Ok(Some(listing.names))
 }
 
 /// The names in use that start with `prefix`.
 pub(super) async fn names(locks: &Locks, prefix: &str) -> Result<Vec<ListedName>, Error> {
-    let mut names = Vec::new();
-    pages(locks, prefix, |page| {
+    let (mut names, mut next) = (Vec::new(), first()?);
+    while let Some(page) = page(locks, prefix, &mut next).await? {
         names.extend(page);
-        Ok::<_, Error>(())
-    })
-    .await?;
+    }
     Ok(names)
 }
 
-/// Their lines, in no order. One that no retry makes legible does not hide the others.
+/// A name whose line no retry makes legible, and why.
+pub(super) type Illegible = (ListedName, Error);
+
+/// Their lines, in no order, and those that cannot be read.
 pub(super) async fn lines(
     locks: &Locks,
     names: impl IntoIterator<Item = ListedName>,
-) -> Result<Vec<(ListedName, Result<Snapshot, Error>)>, Error> {
-    let (mut names, mut lines, mut tasks) = (names.into_iter(), Vec::new(), JoinSet::new());
+) -> Result<(Vec<Snapshot>, Vec<Illegible>), Error> {
+    let (mut names, mut tasks) = (names.into_iter(), JoinSet::new());
+    let (mut lines, mut illegible) = (Vec::new(), Vec::new());
     loop {
         while tasks.len() < AT_ONCE
             && let Some(listed) = names.next()
         {
             let locks = locks.clone();
-            tasks.spawn(async move {
-                let line = locks.inspect(&listed.name).await;
-                (listed, line)
-            });
+            tasks.spawn(async move { (locks.inspect(&listed.name).await, listed) });
         }
         match tasks.join_next().await {
             Some(read) => match read.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))? {
-                (_, Err(error)) if error.is_retryable() => return Err(error),
-                read => lines.push(read),
+                (Ok(line), _) => lines.push(line),
+                (Err(error), _) if error.is_retryable() => return Err(error),
+                (Err(error), listed) => illegible.push((listed, error)),
             },
-            None => return Ok(lines),
+            None => return Ok((lines, illegible)),
         }
     }
 }

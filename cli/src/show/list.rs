@@ -2,7 +2,7 @@
 
 use clap::Parser;
 
-use super::lines::pages;
+use super::lines::{first, page};
 use crate::args::Name;
 use crate::exit::{Exit, Outcome};
 use crate::output::{clean, json, line};
@@ -25,7 +25,8 @@ pub(crate) async fn list(url: Option<String>, args: ListArgs) -> Outcome {
             line(format_args!("{:>7}  {:>7}  NAME", "HOLDERS", "WAITERS"))?;
         }
         // A page at a time, so that a long list begins at once and ends when nobody reads any more.
-        pages(locks, &args.prefix, |page| {
+        let mut next = first()?;
+        while let Some(page) = page(locks, &args.prefix, &mut next).await? {
             for listed in page {
                 let name = clean(listed.name.as_str());
                 if args.json {
@@ -34,9 +35,8 @@ pub(crate) async fn list(url: Option<String>, args: ListArgs) -> Outcome {
                     line(format_args!("{:>7}  {:>7}  {name}", listed.holders, listed.waiters))?;
                 }
             }
-            Ok(())
-        })
-        .await
+        }
+        Ok(())
     })
     .await?;
     Ok(Exit::OK)

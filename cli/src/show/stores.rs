@@ -77,15 +77,8 @@ pub(crate) fn stores(args: &StoresArgs) -> Outcome {
 /// What a store can do, and which leases, in one line.
 fn abilities(of: &onelock::Capabilities) -> String {
     let (has, lacks): (Vec<_>, Vec<_>) = of.flags().into_iter().partition(|(_, has)| *has);
-    let names =
-        |flags: Vec<(&'static str, bool)>| flags.iter().map(|flag| flag.0).collect::<Vec<_>>().join(", ");
+    let names = |flags: Vec<(&str, bool)>| flags.iter().map(|flag| flag.0).collect::<Vec<_>>().join(", ");
     let lacks = if lacks.is_empty() { String::new() } else { format!("; not {}", names(lacks)) };
-    let time = humantime::format_duration;
-    format!(
-        "{}{lacks}; leases {} to {} in steps of {}",
-        names(has),
-        time(of.min_lease),
-        time(of.max_lease),
-        time(of.lease_step)
-    )
+    let [least, most, step] = [of.min_lease, of.max_lease, of.lease_step].map(humantime::format_duration);
+    format!("{}{lacks}; leases {least} to {most} in steps of {step}", names(has))
 }

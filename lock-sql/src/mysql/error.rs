@@ -62,9 +62,7 @@ fn server(code: u16) -> (ErrorKind, &'static str) {
         }
         1690 | 3819 | 4025 => (ErrorKind::Full, "no number is left for this name"),
         1021 | 1026 | 1030 | 1114 | 1180 => (ErrorKind::Full, "the server cannot write"),
-        1205 | 1213 | 1020 | 3101 => {
-            (ErrorKind::Unavailable, "other transactions were in the way for too long")
-        }
+        1205 | 1213 | 1020 | 3101 => (ErrorKind::Unavailable, "other transactions were in the way too long"),
         1040 | 1203 | 1226 => (ErrorKind::Unavailable, "the server takes no more connections"),
         1037 | 1038 | 1041 | 1158..=1161 | 1317 | 1461 | 1969 | 3024 => {
             (ErrorKind::Unavailable, "the server cannot serve now")

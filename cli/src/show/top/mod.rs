@@ -90,8 +90,7 @@ async fn look(locks: Locks, prefix: String, most: usize) -> Result<(usize, Vec<R
     let mut listed = names(&locks, &prefix).await?;
     let count = listed.len();
     listed.sort_by_key(|listed| std::cmp::Reverse(listed.waiters));
-    let seen = lines(&locks, listed.into_iter().take(most)).await?.into_iter();
-    let row =
-        |(listed, line): (_, Result<_, _>)| line.map_or_else(|e| Row::illegible(&listed, &e), Row::from);
-    Ok((count, seen.map(row).collect()))
+    let (seen, illegible) = lines(&locks, listed.into_iter().take(most)).await?;
+    let seen = seen.into_iter().map(Row::from);
+    Ok((count, seen.chain(illegible.into_iter().map(Row::from)).collect()))
 }

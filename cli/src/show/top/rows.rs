@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use onelock::{Error, FencingToken, ListedName, Snapshot};
+use onelock::{FencingToken, Snapshot};
 use serde::Serialize;
 
+use crate::show::lines::Illegible;
 use crate::show::{FOREIGN, millis};
 
 /// A name.
@@ -48,20 +49,15 @@ impl From<Snapshot> for Row {
     }
 }
 
-impl Row {
-    /// One whose line cannot be read: what the listing says of it, and why.
-    pub(super) fn illegible(listed: &ListedName, error: &Error) -> Self {
-        Self {
-            name: listed.name.to_string(),
-            holders: listed.holders,
-            holder: error.to_string(),
-            token: None,
-            age: None,
-            waiters: listed.waiters,
-            oldest: None,
-        }
+/// What the listing says, and why there is no more.
+impl From<Illegible> for Row {
+    fn from((listed, error): Illegible) -> Self {
+        let (holders, waiters) = (listed.holders, listed.waiters);
+        Self { holder: error.to_string(), holders, waiters, ..Snapshot::empty(listed.name).into() }
     }
+}
 
+impl Row {
     /// The label, and how many more hold.
     pub(super) fn who(&self) -> String {
         match self.holders {
