@@ -56,7 +56,7 @@ impl ZkBackend {
             .map_err(|_| Error::new(ErrorKind::Misuse, "a client is made inside a Tokio runtime"))?;
         let servers = Arc::new(Servers {
             #[cfg(feature = "zk-tls")]
-            tls: crate::tls::options(&config)?,
+            tls: crate::tls::certificates(&config)?.map(zk::TlsDynamicCerts::new),
             config,
             base,
             clock,

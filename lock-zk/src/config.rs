@@ -97,6 +97,10 @@ impl ZkConfig {
         if self.tls && !cfg!(feature = "zk-tls") {
             return Err(Error::not_compiled("TLS to ZooKeeper", &["zk-tls"]));
         }
+        #[cfg(feature = "zk-tls")]
+        if self.tls && !self.hosts.iter().all(crate::tls::can_be_verified) {
+            return Err(bad("no certificate can be for such a host"));
+        }
         Ok(())
     }
 
@@ -171,6 +175,7 @@ mod tests {
             "zk://a?tick=0s",
             "zk://a?tls_ca=/x",
             "zks://a?tls_cert=/x",
+            "zks://a,127.1/x",
             "zk://a?request_timeout=soon",
         ] {
             assert_eq!(read(bad).unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad}");

@@ -47,7 +47,7 @@ pub(crate) struct Servers {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) runtime: Handle,
     #[cfg(feature = "zk-tls")]
-    pub(crate) tls: Option<zk::TlsOptions>,
+    pub(crate) tls: Option<zk::TlsDynamicCerts>,
     /// Whether there is one server only, which then knows everything there is to know.
     pub(crate) standalone: OnceLock<bool>,
 }
@@ -80,7 +80,8 @@ impl Servers {
         let cluster = self.config.cluster();
         #[cfg(feature = "zk-tls")]
         if let Some(tls) = &self.tls {
-            return connector.with_tls(tls.clone()).secure_connect(&cluster).await;
+            let options = zk::TlsOptions::new().with_certs(tls.clone());
+            return connector.with_tls(options).secure_connect(&cluster).await;
         }
         connector.connect(&cluster).await
     }
@@ -107,6 +108,8 @@ pub(crate) struct Session {
 impl Session {
     /// Opens a session with at least this timeout, if the server gives so much; it may give more or less.
     pub(crate) async fn open(servers: &Arc<Servers>, ask: Duration) -> Result<Arc<Self>> {
+        #[cfg(feature = "zk-tls")]
+        crate::tls::read_again(servers)?;
         let sent = servers.clock.now();
         let (limit, address) = (servers.config.connect_timeout, servers.config.address());
         let pause = if servers.config.hosts.len() > 1 { limit / TRIES } else { limit };
@@ -295,6 +298,14 @@ async fn beat(session: Weak<Session>, timeout: Duration) {
         // On its own: the next one does not wait for the answer to this one. What goes wrong shows where it matters, in
         // the lease of the next renewal.
         let runtime = session.servers.runtime.clone();
+        #[cfg(feature = "zk-tls")]
+        if session.servers.tls.is_some()
+            && session.client().is_ok_and(|client| client.state() == zk::SessionState::Disconnected)
+        {
+            // The driver connects again with the certificates that it has, which may have ended.
+            let servers = Arc::clone(&session.servers);
+            runtime.spawn_blocking(move || crate::tls::read_again(&servers));
+        }
         runtime.spawn(async move { session.beat().await });
     }
 }

@@ -3,13 +3,20 @@
 use std::path::PathBuf;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use onelock_core::Result;
+use onelock_core::{Error, ErrorKind, Host, Result};
+use rustls::pki_types::ServerName;
 use zookeeper_client as zk;
 
 use crate::config::{ZkConfig, bad};
+use crate::session::Servers;
+
+/// Whether a certificate can be for this host. The driver panics when it has connected to another.
+pub(crate) fn can_be_verified(host: &Host) -> bool {
+    ServerName::try_from(&*host.host).is_ok()
+}
 
 /// Reads the files of TLS.
-pub(crate) fn options(config: &ZkConfig) -> Result<Option<zk::TlsOptions>> {
+pub(crate) fn certificates(config: &ZkConfig) -> Result<Option<zk::TlsCerts>> {
     if !config.tls {
         return Ok(None);
     }
@@ -26,11 +33,23 @@ pub(crate) fn options(config: &ZkConfig) -> Result<Option<zk::TlsOptions>> {
         None => system_authorities()?,
     };
     let refused = |error: zk::Error| bad(&format!("the TLS files cannot be used: {error}"));
-    let mut options = zk::TlsOptions::new().with_pem_ca(&ca).map_err(refused)?;
+    let mut certs = zk::TlsCerts::builder().with_ca(zk::TlsCa::from_pem(&ca).map_err(refused)?);
     if let (Some(cert), Some(key)) = (&config.tls_cert, &config.tls_key) {
-        options = options.with_pem_identity(&read(cert)?, &read(key)?).map_err(refused)?;
+        let identity = zk::TlsIdentity::from_pem(&read(cert)?, &read(key)?);
+        certs = certs.with_identity(identity.map_err(refused)?);
     }
-    Ok(Some(options))
+    certs.build().map(Some).map_err(refused)
+}
+
+/// Reads them again, for the next connection of every session.
+pub(crate) fn read_again(servers: &Servers) -> Result<()> {
+    // They could be read when the client was made: they are being exchanged.
+    let exchanged = |error: Error| Error::new(ErrorKind::Unavailable, error.to_string()).unsent();
+    let certs = certificates(&servers.config).map_err(exchanged)?;
+    if let (Some(tls), Some(certs)) = (&servers.tls, certs) {
+        tls.update(certs);
+    }
+    Ok(())
 }
 
 /// The system's authorities, in the form the driver takes.
@@ -55,7 +74,7 @@ mod tests {
         let chosen = rustls::crypto::ring::default_provider().install_default();
         assert!(chosen.is_ok(), "nobody else chooses in this process");
         let config = ZkConfig::from_url("zks://a?tls_ca=/nowhere/ca.pem".parse().unwrap()).unwrap();
-        let missing = options(&config).unwrap_err();
+        let missing = certificates(&config).unwrap_err();
         assert!(missing.to_string().contains("/nowhere/ca.pem"), "{missing}");
     }
 

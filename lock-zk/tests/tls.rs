@@ -1,22 +1,25 @@
 //! TLS in an application that has a cryptography provider of its own.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use onelock_conformance::ctx::{exclusive, held, name, ticket};
-use onelock_conformance::harness::Certificates;
+use onelock_conformance::ctx::{exclusive, held, leased, name, renewal, ticket};
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::servers::{data_folder, tls};
 use onelock_conformance::verdict::{Context as _, Verdict};
 use onelock_conformance::{ensure, ensure_eq, expect};
-use onelock_core::ErrorKind;
+use onelock_core::{Backend, ErrorKind, Renewed};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
+use crate::eventually;
 use crate::support::harness::open;
 
 /// The store chooses no provider for the process: without one it says what to do, and the application's own is used.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_provider_is_the_applications() -> Verdict {
-    let certificates = Certificates::for_name()?;
-    let files = certificates.files();
+    let folder = data_folder()?;
+    let files = tls::authority(folder.path(), "server", "localhost")?;
     let server = ZkServer::start(Setup { tls: Some(files.clone()), ..Setup::default() }).await?;
     let port = server.tls_port();
     let url = format!(
@@ -35,5 +38,24 @@ async fn the_provider_is_the_applications() -> Verdict {
     client.release(&ticket(&request, token)).await?;
     let now = CryptoProvider::get_default().context("a provider")?;
     ensure!(Arc::ptr_eq(&chosen, now), "another provider was chosen");
+    // This process has a provider now.
+    exchanged_certificates_are_read_again(folder.path(), &server, &client).await
+}
+
+/// The authority is exchanged, and what it has certified: sessions go on, and others are opened.
+async fn exchanged_certificates_are_read_again(
+    folder: &Path,
+    server: &ZkServer,
+    client: &Arc<dyn Backend>,
+) -> Verdict {
+    let kept = leased(exclusive(&name("kept")?)?, Duration::from_secs(60));
+    let token = held(client, &kept).await?.token;
+    tls::authority(folder, "server", "localhost")?;
+    server.restart().await?;
+    let renewed = eventually("its session goes on", async || {
+        Ok(client.renew(&[renewal(&kept, token)]).await.pop().and_then(Result::ok))
+    });
+    expect!(renewed.await?, Renewed::Held(_) => (), "what is held");
+    held(client, &leased(exclusive(&name("next")?)?, kept.lease * 2)).await?;
     Ok(())
 }
