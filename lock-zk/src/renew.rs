@@ -74,7 +74,7 @@ pub(crate) async fn renew(
 /// the session that made it.
 async fn unknown(sessions: &Arc<Sessions>, due: &Renewal) -> Result<Renewed> {
     let parent = keys::parent(&sessions.servers.base, &due.ticket.name);
-    let line = Line::read(&*sessions.desk().await?, &parent).await?;
+    let line = Line::latest(&sessions.desk().await?, &parent).await?;
     let text = "the entry belongs to another client, and only that one can renew it";
     let others = |_| Err(Error::new(ErrorKind::Unsupported, text));
     line.by(&parent, due.ticket.holder).map_or(Ok(Renewed::NotHeld), others)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_conformance::churn::{Churn, over_a_lost_majority};
-use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, ticket};
+use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, renewal, ticket};
 use onelock_conformance::servers::hosts::{Hosts, is_inside};
 use onelock_conformance::servers::zookeeper::ZkServer;
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
@@ -176,6 +176,9 @@ async fn a_server_that_lags_is_not_asked_alone() -> Verdict {
         let (first, second) = (&clients[(at + 2) % 3], &clients[at]);
         let request = exclusive(&name)?;
         let grant = held(first, &request).await?;
+        // Another client cannot renew it, and does not take it for lost.
+        let other = second.renew(&[renewal(&request, grant.token)]).await.pop().context("an answer")?;
+        ensure!(other.is_err(), "round {round}: {other:?}");
         let listed = second.list("seen", &Page::first(1)?).await?;
         ensure_eq!(listed.names.len(), 1, "round {round}: what is listed");
         let line = second.inspect(&name).await?;
