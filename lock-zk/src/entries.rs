@@ -6,6 +6,7 @@
 //!
 //! An entry is here from before its node is asked for, so that what an answer that was lost has left is found again.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -143,6 +144,11 @@ impl Entries {
     pub(crate) fn clear(&self) {
         let all = std::mem::take(&mut *self.map.lock());
         all.values().for_each(|entry| entry.state.lock().ends = None);
+    }
+
+    /// What the paths of their nodes begin with.
+    pub(crate) fn stems(&self) -> HashSet<String> {
+        self.map.lock().values().map(|entry| entry.paths.stem.clone()).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -95,6 +95,11 @@ impl Child {
     }
 }
 
+/// The path of one of our entries without its sequence.
+pub(crate) fn without_sequence(path: &str) -> &str {
+    path.rfind(TAIL).map_or(path, |at| &path[..at + TAIL.len()])
+}
+
 /// What goes before the sequence, and the sequence.
 fn split(name: &str) -> Option<(&str, i64)> {
     let (head, digits) = name.rsplit_once(TAIL).or_else(|| {
@@ -171,6 +176,7 @@ mod tests {
                 let path = paths.path(text);
                 let child = Child::read("/n", &path["/n/".len()..]).unwrap();
                 assert!(child.path.starts_with(&prefix("/n", holder)));
+                assert_eq!(without_sequence(&path), paths.stem);
                 assert!(!child.path.starts_with(&prefix("/n", HolderId::from_u128(1))));
                 assert_eq!((child.mode, child.sequence, child.path), (mode, sequence, path));
             }

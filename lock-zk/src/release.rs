@@ -105,7 +105,20 @@ pub(crate) fn leave_later(sessions: &Arc<Sessions>, entries: &Entries, entry: Ar
     });
 }
 
-/// How often sessions without entries are closed.
+/// Deletes the nodes of a session that no entry has: it would keep them for as long as this client lives. A server shows such
+/// nodes again that was restored, or has lost its last writes; a join that was held up makes one when its entry is over.
+async fn tidy(session: Arc<Session>, entries: Arc<Entries>) {
+    let listed = async { session.ask(session.client()?.list_ephemerals(session.servers.root())).await };
+    let nodes = listed.await.unwrap_or_default();
+    // Behind the listing: an entry is there before its node is asked for.
+    let stems = entries.stems();
+    for path in nodes.iter().filter(|path| !stems.contains(keys::without_sequence(path))) {
+        // What fails is tried again by the next sweep.
+        let _ = session.delete(path).await;
+    }
+}
+
+/// How often sessions without entries are closed, and the others tidied.
 const IDLE: Duration = Duration::from_secs(120);
 
 /// Deletes the nodes of entries whose lease is over. It keeps the sessions of a client that was dropped, until the last
@@ -119,7 +132,9 @@ pub(crate) async fn reap(sessions: Arc<Sessions>, entries: Arc<Entries>) {
             leave_later(&sessions, &entries, entry);
         }
         if sweep <= now {
-            sessions.sweep();
+            for session in sessions.sweep() {
+                servers.runtime.spawn(tidy(session, Arc::clone(&entries)));
+            }
             sweep = now + IDLE;
         }
         // Leases last two ticks or more.

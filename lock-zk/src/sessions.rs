@@ -91,11 +91,12 @@ impl Sessions {
         Ok(of_class.find(|session| !session.is_over() && session.take(bytes)).cloned())
     }
 
-    /// Lets sessions go that have no entry: the server takes so many connections of an address.
-    pub(crate) fn sweep(&self) {
-        if let Some(open) = &mut *self.open.lock() {
-            open.retain(|session| session.ask == MOST || Arc::strong_count(session) > 1);
-        }
+    /// Lets sessions go that have no entry: the server takes so many connections of an address. The others that have some.
+    pub(crate) fn sweep(&self) -> Vec<Arc<Session>> {
+        let mut open = self.open.lock();
+        let Some(open) = &mut *open else { return Vec::new() };
+        open.retain(|session| session.ask == MOST || Arc::strong_count(session) > 1);
+        open.iter().filter(|session| session.ask != MOST).cloned().collect()
     }
 
     /// Ends all sessions, and opens no more.

@@ -10,6 +10,7 @@ mod idle;
 mod kazoo;
 mod limits;
 mod line;
+mod orphans;
 mod partition;
 mod power;
 mod requests;

@@ -42,8 +42,8 @@ impl Counts {
 
     fn frame(&self, frame: &[u8], beat: &str) {
         const SYNC: i32 = 9;
-        // Auth, ping, close, and both ways to set watches anew.
-        const SILENT: [i32; 5] = [100, 11, -11, 101, 105];
+        // Auth, ping, close, both ways to set watches anew, and the list of a session's nodes.
+        const SILENT: [i32; 6] = [100, 11, -11, 101, 105, 103];
         let number =
             |at: usize| frame.get(at..at + 4).and_then(|b| b.try_into().ok()).map(i32::from_be_bytes);
         let Some(code) = number(4) else { return };
