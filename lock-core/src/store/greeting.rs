@@ -5,12 +5,17 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use crate::error::{Error, ErrorKind};
 use crate::url::StoreUrl;
 
 /// How long a server may take to speak first, and to answer a question. They delay an error, so they are short.
 const FIRST: Duration = Duration::from_millis(300);
 const ANSWER: Duration = Duration::from_secs(1);
+
+/// How long all of it may take: the name of a server is looked up first, and that has no limit.
+const ALL: Duration = Duration::from_secs(3);
 
 /// What a server is called, and how the schemes of its URLs begin.
 type Kind = (&'static str, &'static [&'static str]);
@@ -45,12 +50,19 @@ const QUESTIONS: [(&[u8], Judge); 5] = [
 
 /// Adds to an error of opening `url` what the server there looks like, where that is another kind than the URL names.
 pub(crate) async fn explained(error: Error, url: &StoreUrl) -> Error {
+    explained_by(found, error, url).await
+}
+
+async fn explained_by<F>(found: F, error: Error, url: &StoreUrl) -> Error
+where
+    F: FnOnce(&str, u16) -> Option<Kind> + Send + 'static,
+{
     if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Protocol) {
         return error;
     }
     let Some((host, Some(port))) = url.hosts.first().cloned() else { return error };
-    match tokio::task::spawn_blocking(move || found(&host, port)).await {
-        Ok(Some((name, schemes))) if !schemes.iter().any(|own| url.scheme.starts_with(own)) => {
+    match timeout(ALL, tokio::task::spawn_blocking(move || found(&host, port))).await {
+        Ok(Ok(Some((name, schemes)))) if !schemes.iter().any(|own| url.scheme.starts_with(own)) => {
             error.noting(&format!("what answers there looks like {name}"))
         }
         _ => error,
@@ -89,4 +101,20 @@ fn ask(host: &str, port: u16, question: &[u8], limit: Duration) -> Option<Vec<u8
     let length = stream.read(&mut said).ok()?;
     said.truncate(length);
     (length > 0).then_some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_error_waits_for_no_name_server() {
+        let (answers, asked) = mpsc::channel::<()>();
+        let looks = move |_: &str, _| asked.recv().ok().and(None);
+        let (error, url) = (Error::new(ErrorKind::Timeout, "away"), "x://nowhere:1".parse().unwrap());
+        let explained = explained_by(looks, error, &url);
+        let explained = tokio::time::timeout(Duration::from_secs(20), explained).await;
+        drop(answers);
+        assert_eq!(explained.expect("it waits").kind(), ErrorKind::Timeout);
+    }
 }
