@@ -177,7 +177,7 @@ impl Cluster {
     fn options(&self, user: Option<(String, String)>) -> ConnectOptions {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(self.config.connect_timeout)
-            .with_keep_alive(PING_EVERY, self.try_time())
+            .with_keep_alive(PING_EVERY, self.config.connect_timeout.min(self.config.request_timeout))
             .with_keep_alive_while_idle(false)
             .with_require_leader(true);
         if let Some((user, password)) = user {
