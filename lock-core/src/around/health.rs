@@ -38,7 +38,7 @@ impl Locks {
     /// # }
     /// ```
     pub async fn check(&self) -> Result<Health> {
-        let name = format!("{NAME}{}", HolderId::random()?);
+        let name = format!("{NAME}{}", HolderId::random()?.to_hex());
         let began = self.clock().now();
         self.inspect(&name).await?;
         let looked = self.clock().now();
