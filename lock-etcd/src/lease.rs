@@ -48,19 +48,6 @@ impl Lease {
         self.granted.saturating_sub(slack(self.asked) + delay)
     }
 
-    /// The same from this moment on; not at all where the store has none. Half the slack is for how long ago it was kept alive.
-    pub(crate) fn left(&self, delay: Duration, from: Timestamp) -> Duration {
-        let age = self.kept.lock().map_or(Duration::MAX, |kept| from.saturating_since(kept));
-        // Over a long time clocks differ by more than half the slack.
-        let age = age.saturating_add(age / 1_000).saturating_sub(slack(self.asked) / 2);
-        self.lasts(delay).saturating_sub(age)
-    }
-
-    /// Whether it is longer than this, rounded up to whole seconds.
-    pub(crate) fn is_longer(&self, time: Duration) -> bool {
-        Duration::from_secs(self.asked) >= time.saturating_add(Duration::from_secs(1))
-    }
-
     /// Whether it has ended, as far as this client knows.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
         self.kept.lock().is_none_or(|kept| now.saturating_since(kept) >= self.granted)

@@ -2,8 +2,7 @@
 //!
 //! Every renewal reads the key and the lease it is on: a living lease proves nothing about a key that was evicted, and a
 //! move whose answer was lost may have happened, or may happen yet. All leases an entry can be on are kept alive, so
-//! it does not matter which of them it is on. A move goes to a longer lease, away from another client's, or at the end of one that is
-//! longer than what is asked for. It is of the key as it was read, so that one that comes late does nothing.
+//! it does not matter which of them it is on. A move only goes to a longer lease, or away from another client's.
 //!
 //! A waiter also reads the entry that keeps it waiting, or the nearest ones ahead: O(1) bytes in a line of any length. This
 //! finds a promotion whose notification was lost.
@@ -32,8 +31,6 @@ struct Work<'a> {
     knew: i64,
     /// The lease it is on as the store says; 0 until its key is read.
     on: i64,
-    /// The revision in which it came to be on that.
-    since: i64,
     answer: Option<Result<Renewed>>,
 }
 
@@ -51,8 +48,8 @@ pub(crate) async fn renew(
         read(leases, &mut work).await;
     }
     let unsettled = work.iter_mut().filter(|work| work.answer.is_none());
-    join_all(unsettled.map(|work| work.settle(leases, entries, begun))).await;
-    work.into_iter().map(|work| work.answer(leases, entries, begun)).collect()
+    join_all(unsettled.map(|work| work.settle(leases, entries))).await;
+    work.into_iter().map(|work| work.answer(leases, entries)).collect()
 }
 
 /// Reads the keys, and of waiters who keeps them waiting: once more where that was not known, or is gone.
@@ -81,20 +78,16 @@ impl<'a> Work<'a> {
         let own = known.filter(|own| number.is_none_or(|number| own.number == 0 || number == own.number));
         let mut own = own.unwrap_or_else(|| Own::new(span.entry(ticket.mode, ticket.holder)));
         own.number = number.unwrap_or(own.number);
-        Self { renewal, span, own, knew, on: 0, since: 0, answer: None }
+        Self { renewal, span, own, knew, on: 0, answer: None }
     }
 
     fn fail(&mut self, error: Error) {
         self.answer.get_or_insert(Err(error));
     }
 
-    /// Keeps all leases alive that the entry can be on: a round trip for all who ask at once. One that is longer than what is asked for
-    /// now, as one of a least time, runs on, and the entry leaves it before it ends: else each renewal would begin that time anew.
+    /// Keeps all leases alive that the entry can be on: a round trip for all who ask at once.
     async fn keep_alive(&mut self, leases: &Leases, begun: Timestamp) {
-        let Renewal { lease, waiter_lease, ref ticket, .. } = *self.renewal;
-        let needs = lease.max(waiter_lease).saturating_add(ticket.delay);
-        let kept = self.own.leases.iter().filter(|lease| !lease.is_longer(needs));
-        let kept = kept.map(|lease| leases.keep_alive(lease, begun));
+        let kept = self.own.leases.iter().map(|lease| leases.keep_alive(lease, begun));
         if let Err(error) = try_join_all(kept).await {
             self.fail(error);
         }
@@ -130,7 +123,7 @@ impl<'a> Work<'a> {
             self.answer = Some(Ok(Renewed::NotHeld));
             return;
         };
-        (self.own.number, self.on, self.since) = (own.create_revision, own.lease, own.mod_revision);
+        (self.own.number, self.on) = (own.create_revision, own.lease);
         if let Some((key, number)) = self.blocker() {
             let there = answers.next().and_then(|answer| line::found(key, answer));
             if there.is_none_or(|kv| kv.create_revision != *number) {
@@ -143,10 +136,10 @@ impl<'a> Work<'a> {
     }
 
     /// Sees that an entry is on a lease that is long enough.
-    async fn settle(&mut self, leases: &Arc<Leases>, entries: &Entries, begun: Timestamp) {
+    async fn settle(&mut self, leases: &Arc<Leases>, entries: &Entries) {
         let needs = if self.own.holds() { self.renewal.lease } else { self.renewal.waiter_lease };
         let delay = self.renewal.ticket.delay;
-        let lasts = |lease: &Arc<Lease>| lease.left(delay, begun) >= needs;
+        let lasts = |lease: &Arc<Lease>| !lease.is_gone() && lease.lasts(delay) >= needs;
         if self.own.leases.iter().any(|lease| lease.id == self.on && lasts(lease)) {
             return;
         }
@@ -175,7 +168,10 @@ impl<'a> Work<'a> {
         let key = &self.own.key[..];
         let put = PutOptions::new().with_lease(target.id).with_ignore_value();
         let txn = Txn::new()
-            .when([Compare::mod_revision(key, CompareOp::Equal, self.since)])
+            .when([
+                Compare::create_revision(key, CompareOp::Equal, self.own.number),
+                Compare::lease(key, CompareOp::Equal, self.on),
+            ])
             .and_then([TxnOp::put(key, "", Some(put))])
             .or_else([line::key_op(key, GetOptions::new())]);
         let mut unclear = false;
@@ -198,7 +194,7 @@ impl<'a> Work<'a> {
         Ok(!target.is_gone())
     }
 
-    fn answer(self, leases: &Leases, entries: &Entries, begun: Timestamp) -> Result<Renewed> {
+    fn answer(self, leases: &Leases, entries: &Entries) -> Result<Renewed> {
         let Self { renewal, own, knew, on, answer, .. } = self;
         let (holder, delay) = (renewal.ticket.holder, renewal.ticket.delay);
         if let Some(answer) = answer {
@@ -211,7 +207,7 @@ impl<'a> Work<'a> {
         let Some(lease) = own.leases.iter().find(|lease| lease.id == on) else {
             return Err(protocol("an entry was renewed on a lease of another client"));
         };
-        let (token, lasts) = (FencingToken::new(own.number)?, lease.left(delay, begun));
+        let (token, lasts) = (FencingToken::new(own.number)?, lease.lasts(delay));
         let due = leases.now() + lasts + delay;
         // Not of the next entry of its holder, who may have joined again since.
         let mut same = true;

@@ -63,26 +63,6 @@ async fn a_longer_lease_is_told() -> Verdict {
     Ok(())
 }
 
-/// A lock that was asked for with a least time has the lease of its renewals once that is over: who crashes later keeps nobody
-/// waiting for it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_least_time_is_not_begun_again_by_each_renewal() -> Verdict {
-    let server = Member::single(None).await?;
-    let locks = client(&server.url()).await?;
-    let two = Duration::from_secs(2);
-    let guard = locks.mutex("least")?.ttl(two)?.at_least(4 * two)?.acquire().await?;
-    assert!(granted(&server, &guard).await? >= 4 * two);
-    let (began, end) = (locks.clock().now(), Instant::now() + PATIENCE);
-    while granted(&server, &guard).await? > 2 * two {
-        assert!(Instant::now() < end && guard.is_held(), "on the lease of the least time: {guard:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert!(locks.clock().now() >= began + 2 * two, "it leaves it early");
-    guard.renewed(guard.deadline()).await.expect("held after it");
-    guard.release().await?;
-    Ok(())
-}
-
 /// A client that is cut off: each of its locks is kept for its own length at least, and the short one does not wait for
 /// the long one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
