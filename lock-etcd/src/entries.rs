@@ -151,7 +151,7 @@ impl Entries {
     }
 
     /// Keys on a lease of this client. One that it does not know comes from a state of the store that was restored, and is taken out
-    /// when the lease is over once: by then another client that had resumed it has moved it to a lease of its own.
+    /// when the lease is over once: another client that had resumed it has as a rule moved it to a lease of its own by then.
     pub(crate) fn found(&self, lease: &Arc<Lease>, keys: Vec<Vec<u8>>, now: Timestamp) {
         let mut map = self.map.lock();
         for key in keys {

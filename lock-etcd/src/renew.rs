@@ -140,6 +140,9 @@ impl<'a> Work<'a> {
         let needs = if self.own.holds() { self.renewal.lease } else { self.renewal.waiter_lease };
         let delay = self.renewal.ticket.delay;
         let lasts = |lease: &Arc<Lease>| !lease.is_gone() && lease.lasts(delay) >= needs;
+        // An extension may have moved it since this began: that lease is this client's, too.
+        let known = entries.known(self.renewal.ticket.holder).filter(|known| known.number == self.own.number);
+        self.own.leases = known.map_or_else(|| std::mem::take(&mut self.own.leases), |known| known.leases);
         if self.own.leases.iter().any(|lease| lease.id == self.on && lasts(lease)) {
             return;
         }

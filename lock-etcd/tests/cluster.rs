@@ -276,15 +276,11 @@ async fn client_certificates_are_shown() -> Verdict {
     let trusted = format!("--trusted-ca-file={}", file("clients.pem").display());
     let asks = ["--client-cert-auth".to_owned(), trusted];
     let server = Member::with(Place::Memory, Some(&files), &asks).await?;
-    let without = format!(
-        "etcds://localhost:{}?tls_ca={}&connect_timeout=1s&request_timeout=1s",
-        server.port(),
-        files.authority.display()
-    );
-    let with =
-        format!("{without}&tls_cert={}&tls_key={}", file("cert.pem").display(), file("key.pem").display());
-    let backend = client(&with.replace("timeout=1s", "timeout=20s")).await;
+    let url = format!("etcds://localhost:{}?tls_ca={}", server.port(), files.authority.display());
+    let (cert, key) = (file("cert.pem"), file("key.pem"));
+    let backend = client(&format!("{url}&tls_cert={}&tls_key={}", cert.display(), key.display())).await;
     held(&backend, &exclusive(&name("certified")?)?).await?;
+    let without = format!("{url}&connect_timeout=1s&request_timeout=1s");
     let error = open_by(&DRIVER, &without).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout), "{error}");
     let missing =

@@ -114,7 +114,9 @@ async fn tidy(session: Arc<Session>, entries: Arc<Entries>) {
     let stems = entries.stems();
     for path in nodes.iter().filter(|path| !stems.contains(keys::without_sequence(path))) {
         // What fails is tried again by the next sweep.
-        let _ = session.delete(path).await;
+        if session.delete(path).await.is_err() {
+            break;
+        }
     }
 }
 

@@ -109,7 +109,7 @@ impl Session {
     /// Opens a session with at least this timeout, if the server gives so much; it may give more or less.
     pub(crate) async fn open(servers: &Arc<Servers>, ask: Duration) -> Result<Arc<Self>> {
         #[cfg(feature = "zk-tls")]
-        crate::tls::read_again(servers)?;
+        crate::tls::read_again(servers).await;
         let sent = servers.clock.now();
         let (limit, address) = (servers.config.connect_timeout, servers.config.address());
         let pause = if servers.config.hosts.len() > 1 { limit / TRIES } else { limit };
@@ -304,7 +304,7 @@ async fn beat(session: Weak<Session>, timeout: Duration) {
         {
             // The driver connects again with the certificates that it has, which may have ended.
             let servers = Arc::clone(&session.servers);
-            runtime.spawn_blocking(move || crate::tls::read_again(&servers));
+            runtime.spawn(async move { crate::tls::read_again(&servers).await });
         }
         runtime.spawn(async move { session.beat().await });
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use onelock_core::{Error, ErrorKind, Host, Result};
+use onelock_core::{Host, Result};
 use rustls::pki_types::ServerName;
 use zookeeper_client as zk;
 
@@ -41,15 +41,14 @@ pub(crate) fn certificates(config: &ZkConfig) -> Result<Option<zk::TlsCerts>> {
     certs.build().map(Some).map_err(refused)
 }
 
-/// Reads them again, for the next connection of every session.
-pub(crate) fn read_again(servers: &Servers) -> Result<()> {
-    // They could be read when the client was made: they are being exchanged.
-    let exchanged = |error: Error| Error::new(ErrorKind::Unavailable, error.to_string()).unsent();
-    let certs = certificates(&servers.config).map_err(exchanged)?;
-    if let (Some(tls), Some(certs)) = (&servers.tls, certs) {
+/// Reads them again, for the next connection of every session. Where they cannot be read, as by a process that has given up its rights
+/// since, those of before stay.
+pub(crate) async fn read_again(servers: &Servers) {
+    let Some(tls) = &servers.tls else { return };
+    let config = servers.config.clone();
+    if let Ok(Ok(Some(certs))) = servers.runtime.spawn_blocking(move || certificates(&config)).await {
         tls.update(certs);
     }
-    Ok(())
 }
 
 /// The system's authorities, in the form the driver takes.

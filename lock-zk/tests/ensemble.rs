@@ -18,8 +18,12 @@ use crate::support::harness::open;
 use crate::support::servers::{ensemble, ensemble_across};
 
 fn url(servers: &[ZkServer]) -> String {
+    within("2s", servers)
+}
+
+fn within(request_timeout: &str, servers: &[ZkServer]) -> String {
     let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
-    format!("zk://{}/own?tick=200ms&request_timeout=2s", hosts.join(","))
+    format!("zk://{}/own?tick=200ms&request_timeout={request_timeout}", hosts.join(","))
 }
 
 fn client(backend: Arc<dyn Backend>, lease: Duration) -> Verdict<Locks> {
@@ -146,8 +150,7 @@ async fn a_server_that_lags_is_not_asked_alone() -> Verdict {
     let mut clients = Vec::new();
     for server in &servers {
         // As long as the load that is made here may take.
-        let patient = url(std::slice::from_ref(server)).replace("request_timeout=2s", "request_timeout=30s");
-        clients.push(open(&patient).await?);
+        clients.push(open(&within("30s", std::slice::from_ref(server))).await?);
     }
     let mut others = tokio::task::JoinSet::new();
     let at = leader(&servers).await?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use onelock::{LockName, Mode};
+use onelock::{ErrorKind, LockName, Mode};
 
 use super::signals::Signals;
 use super::supervise::End;
@@ -54,12 +54,18 @@ pub(crate) async fn wait(url: Option<String>, args: WaitArgs) -> Outcome {
     let mode = if args.shared { Mode::Shared } else { Mode::Exclusive };
     let note = work::note(None, locks.settings().note.clone(), Some("wait".as_ref()))?;
     let lock = locks.lock(&args.name, mode)?.note(note.as_str())?;
-    let (end, patience) = match take::take(&locks, &lock, wait, &mut signals).await {
-        // It was free, whatever becomes of it. The guard goes with this, and closing gives it back.
-        Ok(Taken::Held(_)) => (Ok(End::new(Exit::OK)), store::CLOSE),
-        Ok(Taken::Busy) => (Ok(busy(&locks, &lock, args.conflict_exit_code).await), take::LAST_WORD),
-        Ok(Taken::Interrupted(signal)) => (Ok(interrupted(signal, &signals)), take::LAST_WORD),
-        Err(failure) => (Err(failure), take::LAST_WORD),
+    let end = match take::take(&locks, &lock, wait, &mut signals).await {
+        Ok(Taken::Held(guard)) => tokio::select! {
+            released = guard.release() => match released {
+                // It was free, whatever became of it since.
+                Err(error) if error.kind() != ErrorKind::Lost && !error.is_retryable() => Err(error.into()),
+                _ => Ok(End::new(Exit::OK)),
+            },
+            _ = signals.next_end() => Ok(End::new(Exit::OK)),
+        },
+        Ok(Taken::Busy) => Ok(busy(&locks, &lock, args.conflict_exit_code).await),
+        Ok(Taken::Interrupted(signal)) => Ok(interrupted(signal, &signals)),
+        Err(failure) => Err(failure),
     };
-    finish(&locks, end, patience, signals).await
+    finish(&locks, end, take::LAST_WORD, signals).await
 }

@@ -41,7 +41,7 @@ struct Wait {
 
 pub(crate) async fn deadlocks(url: Option<String>, args: DeadlocksArgs) -> Outcome {
     onelock::name::check_prefix(&args.prefix)?;
-    let (circles, mut illegible) = store::with(url, async |locks| find(locks, &args.prefix).await).await?;
+    let (circles, illegible) = store::with(url, async |locks| find(locks, &args.prefix).await).await?;
     for (circle, number) in circles.iter().zip(1..) {
         if args.json {
             json(&serde_json::json!({ "circle": circle }))?;
@@ -64,15 +64,15 @@ pub(crate) async fn deadlocks(url: Option<String>, args: DeadlocksArgs) -> Outco
     for (listed, error) in &illegible {
         say(format_args!("{} cannot be read: {error}", clean(listed.name.as_str())));
     }
-    if !circles.is_empty() {
-        return Ok(Exit::NO);
-    }
-    // There may be one where nobody could look.
-    illegible.pop().map_or(Ok(()), |(_, error)| Err(error))?;
-    if !args.json {
+    if circles.is_empty() && illegible.is_empty() && !args.json {
         line(format_args!("no deadlock"))?;
     }
-    Ok(Exit::OK)
+    Ok(match circles.is_empty() {
+        false => Exit::NO,
+        true if illegible.is_empty() => Exit::OK,
+        // There may be one where nobody could look.
+        true => Exit::STORE,
+    })
 }
 
 /// The circles that stood between two looks, and what could not be read.
@@ -101,7 +101,10 @@ fn waits(line: &Snapshot) -> Vec<Wait> {
             others.extend(line.waiters.iter().take(at).rfind(blocking).map(|other| (other, false)));
         }
         for (other, behind_holds) in others {
-            if let (Some(client), Some(behind)) = (client(&waiter.note), client(&other.note)) {
+            if let (Some(client), Some(behind)) = (client(&waiter.note), client(&other.note))
+                // Many may have a note that somebody chose: that it waits for itself says nothing.
+                && (client != behind || place(&client).is_some())
+            {
                 let (name, token, behind_token) = (line.name.to_string(), waiter.token, other.token);
                 found.push(Wait { client, name, token, age: waiter.age, behind, behind_token, behind_holds });
             }
@@ -126,14 +129,14 @@ fn blocks(line: &Snapshot, waiter: &EntryView, other: &EntryView) -> bool {
 fn client(note: &str) -> Option<String> {
     let word = note.split(' ').next().unwrap_or_default();
     let place = word.split_once('@').map_or(word, |(_, place)| place);
+    self::place(place).or_else(|| (!note.is_empty()).then(|| note.to_owned()))
+}
+
+fn place(text: &str) -> Option<String> {
+    let (host, process) = text.rsplit_once(':')?;
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if let Some((host, process)) = place.rsplit_once(':')
-        && process.split('/').all(number)
-    {
-        let outermost = process.rsplit('/').next().unwrap_or_default();
-        return Some(format!("{host}:{outermost}"));
-    }
-    (!note.is_empty()).then(|| note.to_owned())
+    let outermost = process.rsplit('/').next().filter(|_| process.split('/').all(number))?;
+    Some(format!("{host}:{outermost}"))
 }
 
 /// A shortest circle of each group of clients that wait for each other.

@@ -4,17 +4,12 @@ use onelock::{Error, ErrorKind, ListedName, Locks, Page, Snapshot};
 use tokio::task::JoinSet;
 
 /// How many names one request asks for.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 
 /// How many requests are under way at once.
 const AT_ONCE: usize = 32;
 
-/// Where [`page`] begins.
-pub(super) fn first() -> Result<Option<Page>, Error> {
-    Page::first(PAGE).map(Some)
-}
-
-/// A page of the names in use that start with `prefix`; none after the last.
+/// The next page of the names in use that start with `prefix`, from [`Page::first`] on; none after the last.
 pub(super) async fn page(
     locks: &Locks,
     prefix: &str,
@@ -28,7 +23,7 @@ pub(super) async fn page(
 
 /// The names in use that start with `prefix`.
 pub(super) async fn names(locks: &Locks, prefix: &str) -> Result<Vec<ListedName>, Error> {
-    let (mut names, mut next) = (Vec::new(), first()?);
+    let (mut names, mut next) = (Vec::new(), Some(Page::first(PAGE)?));
     while let Some(page) = page(locks, prefix, &mut next).await? {
         names.extend(page);
     }

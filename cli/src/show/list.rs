@@ -1,8 +1,9 @@
 //! `list`: the names in use.
 
 use clap::Parser;
+use onelock::Page;
 
-use super::lines::{first, page};
+use super::lines::{PAGE, page};
 use crate::args::Name;
 use crate::exit::{Exit, Outcome};
 use crate::output::{clean, json, line};
@@ -25,7 +26,7 @@ pub(crate) async fn list(url: Option<String>, args: ListArgs) -> Outcome {
             line(format_args!("{:>7}  {:>7}  NAME", "HOLDERS", "WAITERS"))?;
         }
         // A page at a time, so that a long list begins at once and ends when nobody reads any more.
-        let mut next = first()?;
+        let mut next = Some(Page::first(PAGE)?);
         while let Some(page) = page(locks, &args.prefix, &mut next).await? {
             for listed in page {
                 let name = clean(listed.name.as_str());

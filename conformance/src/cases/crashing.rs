@@ -92,7 +92,7 @@ async fn stopped_holder(ctx: &Ctx) -> Verdict {
 
 /// A waiter that was stopped past its waiter lease is passed by, and comes in with a new number at the end of the line.
 async fn stopped_waiter(ctx: &Ctx) -> Verdict {
-    let locks = ctx.locks().await?;
+    let locks = ctx.locks_for(ctx.units(8)).await?;
     let text = "stopped-waiter";
     let line = name(text)?;
     let holder = locks.mutex(text)?.acquire().await?;

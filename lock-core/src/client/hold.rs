@@ -55,9 +55,13 @@ impl Hold {
         }
     }
 
-    /// While all of its guards are on their way nobody has it.
+    /// While all of its guards are on their way nobody has it. With a least time it stays as it is when somebody may have had it: that
+    /// time counts for work that has ended, too.
     fn left_to_those_away(&self) {
         let Handle { client, entry } = &self.handle;
+        if entry.has_least_time() && self.entered.load(Ordering::Acquire) {
+            return;
+        }
         // One who enters is counted before it reads the entry.
         let others = || self.guards.load(Ordering::Acquire) > self.away.load(Ordering::Acquire);
         entry.take_back(client.clock.now(), others);
@@ -180,9 +184,8 @@ impl Drop for Guard {
             // None are left where it was shut.
             let _ = self.hold.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
         }
-        // With a least time it stays as it is: that counts for work that has ended, too.
         let left = self.hold.guards.load(Ordering::Acquire);
-        if left > 0 && left == self.hold.away.load(Ordering::Acquire) && !self.entry().has_least_time() {
+        if left > 0 && left == self.hold.away.load(Ordering::Acquire) {
             self.hold.left_to_those_away();
         }
         // The last one to let go of the hold drops the handle, which gives the lock back.
@@ -227,6 +230,34 @@ mod tests {
         inner.arrived();
         tokio::time::sleep(LONG).await;
         assert_eq!(inner.loss(), None);
+    }
+
+    /// Work has run under it, wherever its last guard is: it stays for its least time, and for its lock-delay when it is lost.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_used_stays_whoever_is_on_the_way_at_its_end() {
+        for (lost, in_time) in [(false, true), (false, false), (true, true)] {
+            let locks = testing::paused().unwrap();
+            let lock = locks.mutex("n").unwrap().ttl(LONG / 6).unwrap();
+            let lock =
+                if lost { lock.lock_delay(LONG).unwrap().max_hold(LONG / 6) } else { lock.at_least(LONG) };
+            let outer = lock.unwrap().acquire().await.unwrap();
+            let inner = outer.reenter().unwrap();
+            if in_time {
+                inner.sent();
+            }
+            tokio::time::sleep(LONG / 3).await;
+            assert_eq!(outer.loss().is_some(), lost);
+            drop(outer);
+            if !in_time {
+                inner.sent();
+            }
+            tokio::time::sleep(LONG / 6).await;
+            drop(inner);
+            tokio::time::sleep(LONG / 12).await;
+            assert!(testing::hold_elsewhere(&locks, "n").await.is_err(), "free early: {lost}, {in_time}");
+            tokio::time::sleep(LONG).await;
+            drop(testing::hold_elsewhere(&locks, "n").await.unwrap());
+        }
     }
 
     #[tokio::test(start_paused = true)]

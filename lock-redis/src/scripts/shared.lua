@@ -12,8 +12,8 @@ local function millis()
   return time[1] .. string.sub('00000' .. time[2], -6, -4)
 end
 
--- Moves the end of a key, only ever to a later one, and writes in any case: `WAIT` waits for the last write of its connection. With
--- 0 an end that somebody has taken off stays off.
+-- Moves the end of a key, only ever to a later one. With 0 the end stays as it is, and is written all the same if there is one:
+-- `WAIT` waits for the last write of its connection.
 local function lengthen(key, ends)
   ends = math.max(ends, call('PEXPIRETIME', key))
   if ends > 0 then call('PEXPIREAT', key, text(ends)) end

@@ -23,9 +23,10 @@ pub(crate) fn fault(error: &sqlx::Error) -> Fault {
         Some("53300" | "08P01") => Fault::Full,
         Some("40001" | "40P01") => Fault::Collision,
         Some("55P03") => Fault::Locked,
-        // 25P0x: its transaction took too long. The last two: the session does not know, or does not know as ours, what we prepared in it.
-        None | Some("25006" | "25P03" | "25P04" | "26000" | "42P05") => Fault::Broken,
-        Some(state) if state.starts_with("57P") || state.starts_with("08") => Fault::Broken,
+        // The last two: the session does not know, or does not know as ours, what we prepared in it.
+        None | Some("25006" | "26000" | "42P05") => Fault::Broken,
+        // 25P: its transaction took too long.
+        Some(state) if ["57P", "08", "25P"].iter().any(|class| state.starts_with(class)) => Fault::Broken,
         Some(_) => Fault::Other,
     }
 }

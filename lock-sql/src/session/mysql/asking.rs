@@ -129,7 +129,7 @@ impl Dialect for MySql {
             if let (holder, Some(number)) = seen
                 && before.replace(seen) == Some(seen)
             {
-                // Of another user's the server shows no more without a right.
+                // Without the right to see sessions of other users the server shows the id alone.
                 let whose = self.sessions(conn, &[(holder, key)]).await?.pop().map(|(.., whose)| whose);
                 let whose = whose.unwrap_or_else(|| format!("session {holder}").into_bytes());
                 let note = String::from_utf8_lossy(&whose);

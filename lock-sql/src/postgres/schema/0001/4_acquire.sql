@@ -74,7 +74,7 @@ CREATE PROCEDURE {schema}.acquire_and_flush(
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    -- Not called: who has no right to is refused before anything is done.
+    -- Not called: whoever may not call it is refused before anything is done.
     v_done text := CASE WHEN whose IS NULL THEN {schema}.flush() END;
     v_got record := {schema}.acquire(
         p_name, whose, p_mode, p_lease, p_waiter_lease, p_delay, p_queue, p_inbox, p_note, p_epoch, NULL
