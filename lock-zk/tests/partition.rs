@@ -31,7 +31,7 @@ async fn the_holder_behind_a_cut_follower_knows_before_the_next_one_holds() -> V
     let reader = zk::Client::connector().with_session_timeout(Duration::from_secs(60));
     let reader = reader.connect(&follower[0].address().to_string()).await?;
     let next = client(majority, Duration::from_secs(30)).await?;
-    for (round, millis) in [500, 1_000, 2_000, 3_000].into_iter().enumerate() {
+    for (round, millis) in [1_000, 2_000, 3_000, 4_000].into_iter().enumerate() {
         let lease = Duration::from_millis(millis);
         let holder = client(follower, lease).await?;
         let name = format!("cut-{round}");
