@@ -8,13 +8,12 @@ use crate::exit::Failure;
 /// Says now of the files what would otherwise be said when the work is done.
 pub(crate) fn writable(files: [&Option<PathBuf>; 3]) -> Result<(), Failure> {
     // What reads a pipe would take a trial for the end.
-    for file in files.into_iter().flatten().filter(|file| file.is_file() || !file.exists()) {
+    let special = |file: &&PathBuf| file.exists() && !file.is_file() && !file.is_dir();
+    for file in files.into_iter().flatten().filter(|file| !special(file)) {
         let new = file.symlink_metadata().is_err();
-        let mut tried = fs::OpenOptions::new().append(true).create(true).open(file).map(drop);
-        if new && tried.is_ok() {
-            // An empty file would look like a result.
-            tried = fs::remove_file(file);
-        }
+        let tried = fs::OpenOptions::new().append(true).create(true).open(file);
+        // An empty file would look like a result.
+        let tried = tried.and_then(|_| if new { fs::remove_file(file) } else { Ok(()) });
         tried.map_err(|error| Failure::Usage(format!("cannot write {}: {error}", file.display())))?;
     }
     Ok(())
