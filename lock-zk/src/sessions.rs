@@ -91,7 +91,7 @@ impl Sessions {
         Ok(of_class.find(|session| !session.is_over() && session.take(bytes)).cloned())
     }
 
-    /// Lets sessions go that have no entry: the server takes so many connections of an address. The others that have some.
+    /// Lets sessions go that have no entry: the server takes so many connections of an address. Returns those that have some.
     pub(crate) fn sweep(&self) -> Vec<Arc<Session>> {
         let mut open = self.open.lock();
         let Some(open) = &mut *open else { return Vec::new() };

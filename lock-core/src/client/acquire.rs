@@ -202,7 +202,7 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, line: Option<&Progress>) -
     client.schedule.track(&handle.entry);
     // Closed while the request was under way: the renewer may have been emptied before this entry came into care. No caller has had
     // it then, and it keeps nobody waiting.
-    client.open().inspect_err(|_| handle.entry.take_back(now, || false))?;
+    client.open().inspect_err(|_| handle.entry.take_back(now, |_| false))?;
     if held {
         return Ok(Attempt::Held(handle));
     }

@@ -62,8 +62,8 @@ impl Hold {
         if entry.has_least_time() && self.entered.load(Ordering::Acquire) {
             return;
         }
-        // One who enters is counted before it reads the entry.
-        let others = || self.guards.load(Ordering::Acquire) > self.away.load(Ordering::Acquire);
+        // One who enters is counted before it reads the entry. What is lost stays as it was used.
+        let others = |over| over || self.guards.load(Ordering::Acquire) > self.away.load(Ordering::Acquire);
         entry.take_back(client.clock.now(), others);
         client.schedule.track(entry);
     }

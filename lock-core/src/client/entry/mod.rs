@@ -210,11 +210,13 @@ impl Entry {
         held
     }
 
-    /// No caller has the hold any more, unless `others` have it: until one receives it, it is not renewed.
-    pub(crate) fn take_back(&self, now: Timestamp, others: impl FnOnce() -> bool) {
+    /// No caller has the hold any more, unless `others` have it, who are told whether it is over: until one receives it, it is not
+    /// renewed.
+    pub(crate) fn take_back(&self, now: Timestamp, others: impl FnOnce(bool) -> bool) {
         let mut state = self.state.lock();
-        // In one step with the look at the others: one of them may receive it just now. What is lost stays as it was used.
-        if !matches!(state.view(now), View::Over(_)) && !others() {
+        let over = matches!(state.view(now), View::Over(_));
+        // In one step with the look at the others: one of them may receive it just now.
+        if !others(over) {
             (state.received, state.idle_since) = (false, now);
         }
     }
