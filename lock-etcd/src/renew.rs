@@ -48,7 +48,7 @@ pub(crate) async fn renew(
         read(leases, &mut work).await;
     }
     let unsettled = work.iter_mut().filter(|work| work.answer.is_none());
-    join_all(unsettled.map(|work| work.settle(leases, entries))).await;
+    join_all(unsettled.map(|work| work.settle(leases, entries, begun))).await;
     work.into_iter().map(|work| work.answer(leases, entries)).collect()
 }
 
@@ -136,13 +136,20 @@ impl<'a> Work<'a> {
     }
 
     /// Sees that an entry is on a lease that is long enough.
-    async fn settle(&mut self, leases: &Arc<Leases>, entries: &Entries) {
+    async fn settle(&mut self, leases: &Arc<Leases>, entries: &Entries, begun: Timestamp) {
         let needs = if self.own.holds() { self.renewal.lease } else { self.renewal.waiter_lease };
         let delay = self.renewal.ticket.delay;
         let lasts = |lease: &Arc<Lease>| !lease.is_gone() && lease.lasts(delay) >= needs;
-        // An extension may have moved it since this began: that lease is this client's, too.
-        let known = entries.known(self.renewal.ticket.holder).filter(|known| known.number == self.own.number);
-        self.own.leases = known.map_or_else(|| std::mem::take(&mut self.own.leases), |known| known.leases);
+        // An extension may have moved it since this began, to a lease that this renewal has not kept alive yet.
+        if self.own.leases.iter().all(|lease| lease.id != self.on)
+            && let Some(known) = entries.known(self.renewal.ticket.holder)
+            && let Some(lease) = known.leases.into_iter().find(|lease| lease.id == self.on)
+        {
+            if let Err(error) = leases.keep_alive(&lease, begun).await {
+                return self.fail(error);
+            }
+            self.own.leases.push(lease);
+        }
         if self.own.leases.iter().any(|lease| lease.id == self.on && lasts(lease)) {
             return;
         }
