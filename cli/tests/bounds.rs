@@ -83,6 +83,7 @@ fn a_longest_hold_ends_the_command_and_the_least_time_goes_on(bench: &Bench) {
         let words = ["run", name, "--max-hold", "3s", "--grace", "1s"];
         let done = bench.run(&[&words, more, &["--", "sh", "-c", BEAT]].concat());
         assert_eq!(done.code, Some(76), "{done:?}");
+        assert!(done.err.contains("longest hold") && !done.err.contains("renewed"), "{done:?}");
         assert!(!bench.history().is_empty(), "it ran before");
     };
     bounds("b", &[]);

@@ -114,12 +114,13 @@ fn a_dead_store_ends_the_command_before_the_lease() {
     let bench = Bench { dir: folder(), url: redis.url() };
     let script =
         r#"trap 'echo term >> "$HIST"; exit 0' TERM; echo up >> "$HIST"; while :; do sleep 0.02; done"#;
-    let running = bench.spawn(&["run", "a", "--ttl", SHORT, "--", "sh", "-c", script]);
+    let running = bench.spawn(&["run", "a", "--ttl", SHORT, "--max-hold", "1h", "--", "sh", "-c", script]);
     bench.wait_for_line("up");
     redis.signal(Signal::STOP);
     let done = running.finish();
     redis.signal(Signal::CONT);
     assert_eq!(done.code, Some(76), "{done:?}");
+    assert!(done.err.contains("was not renewed"), "{done:?}");
     assert_eq!(bench.history(), ["up", "term"], "it was asked to end before it was killed");
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Bounds {
     pub(super) at_least: Option<Duration>,
     /// End the command when the lock has been held this long in all; TERM comes the grace before. The URL's, or none.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    max_hold: Option<Duration>,
+    pub(super) max_hold: Option<Duration>,
 }
 
 impl Bounds {

@@ -86,8 +86,8 @@ async fn stand(
         };
         let begun = Instant::now();
         if let Some(guard) = guard {
-            let (work, at_least) = (&args.work, None);
-            let mut term = Term { locks, signals, work, at_least, leader_only: false };
+            let (work, bounds) = (&args.work, Bounds::default());
+            let mut term = Term { locks, signals, work, bounds, leader_only: false };
             match term.under(guard, begun).await {
                 Ok(End { stopped_by: Some(signal), .. }) => return Ok(signal),
                 Ok(End { lost: true, .. }) => {}

@@ -98,9 +98,8 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
     let lock = ready.lock(&locks, mode)?;
     let (end, patience) = match take::take(&locks, &lock, wait, &mut signals).await {
         Ok(Taken::Held(guard)) => {
-            let (work, leader_only) = (&args.work, args.leader_only);
-            let at_least = args.bounds.at_least;
-            let mut term = Term { locks: &locks, signals: &mut signals, work, at_least, leader_only };
+            let (work, bounds, leader_only) = (&args.work, args.bounds, args.leader_only);
+            let mut term = Term { locks: &locks, signals: &mut signals, work, bounds, leader_only };
             let end = term.under(guard, begun).await;
             // Told to end while the store hangs: the lease gives the lock back.
             let told = matches!(&end, Ok(End { stopped_by: Some(_), .. }));

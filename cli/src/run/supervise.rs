@@ -57,6 +57,8 @@ struct Running {
     group: Group,
     /// The last deadline that the deadman was told.
     deadline: Timestamp,
+    /// The end of the longest hold, or a moment after it.
+    longest: Option<Timestamp>,
     /// Members of the group; see [`Group::alive`].
     known: Vec<i32>,
     ended: Option<Ended>,
@@ -95,9 +97,11 @@ impl Supervisor<'_, '_> {
             _ => None,
         };
         let group = group.ok_or_else(|| Failure::other("the deadman did not start the command"))?;
+        let longest = self.term.bounds.max_hold.or(self.term.locks.settings().max_hold);
         let running = Running {
             group,
             deadline,
+            longest: longest.map(|hold| self.now() + hold),
             known: Vec::new(),
             ended: None,
             lost: false,
@@ -166,10 +170,11 @@ impl Supervisor<'_, '_> {
             Report::Started { .. } | Report::Refused(_) => false,
             Report::Ending => {
                 if !running.lost {
-                    let name = self.guard.name();
-                    say(format_args!(
-                        "the lease of `{name}` was not renewed in time; ending the command before it runs out"
-                    ));
+                    // The hold began a moment before the command.
+                    let over = running.longest.is_some_and(|end| running.deadline + PATIENCE >= end);
+                    let why =
+                        if over { "longest hold is nearly over" } else { "lease was not renewed in time" };
+                    say(format_args!("the {why}: ending the command before `{}` is lost", self.guard.name()));
                 }
                 running.lost = true;
                 false
@@ -281,9 +286,7 @@ impl Supervisor<'_, '_> {
                     std::error::Error::source(&error).map(|cause| format!(" ({cause})")).unwrap_or_default();
                 say(format_args!("{error}{cause}; {consequence}"));
             }
-            _ => {
-                say(format_args!("too little is left of the lease of `{}`; {consequence}", self.guard.name()))
-            }
+            _ => say(format_args!("the lease of `{}` is nearly over; {consequence}", self.guard.name())),
         }
     }
 }

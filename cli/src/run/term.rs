@@ -7,6 +7,7 @@ use nix::sys::signal::{SigSet, Signal::SIGTTOU};
 use onelock::{ErrorKind, FencingToken, Guard, Locks, Timestamp};
 use rustix::process::Signal;
 
+use super::bounds::Bounds;
 use super::signals::{Signals, TERMINAL};
 use super::supervise::{End, Supervisor};
 use super::terminal::Terminal;
@@ -22,8 +23,7 @@ pub(super) struct Term<'a> {
     pub(super) locks: &'a Locks,
     pub(super) signals: &'a mut Signals,
     pub(super) work: &'a Work,
-    /// How long the store keeps the lock at least.
-    pub(super) at_least: Option<Duration>,
+    pub(super) bounds: Bounds,
     pub(super) leader_only: bool,
 }
 
@@ -32,7 +32,7 @@ impl Term<'_> {
     pub(super) async fn under(&mut self, guard: Guard, begun: Instant) -> Result<End, Failure> {
         // A lock that was waited for begins with what is left of the waiter's lease.
         let ttl = self.work.ttl.unwrap_or(self.locks.settings().ttl);
-        let least = self.at_least.unwrap_or_default();
+        let least = self.bounds.at_least.unwrap_or_default();
         let stays_until = self.locks.clock().now() + least;
         if guard.remaining() < ttl / 2 || guard.ttl() < least {
             match guard.extend(ttl.max(least)).await {

@@ -45,8 +45,7 @@ pub(crate) async fn ping(url: Option<String>, args: PingArgs) -> Outcome {
     })?;
     let (store, address) = (locks.info().scheme.as_str(), locks.info().address.as_str());
     if args.json {
-        let us = |time: Duration| time.as_micros();
-        let (connect_us, read_us, cycle_us) = (us(connected), us(health.read), us(health.cycle));
+        let [connect_us, read_us, cycle_us] = [connected, health.read, health.cycle].map(|t| t.as_micros());
         json(&PingJson { store, address, connect_us, read_us, cycle_us })?;
     } else {
         let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
