@@ -32,8 +32,8 @@ use crate::show::watch::WatchArgs;
 #[command(name = "onelock", version, max_term_width = 100, propagate_version = true)]
 #[command(after_help = crate::absent::help())]
 pub(crate) struct Args {
-    /// The store's URL, such as redis://127.0.0.1:6379. Without it: an SQLite file in your state folder, shared by the
-    /// processes of this host. A URL with a password belongs in the environment, where `ps` does not show it.
+    /// The store's URL, such as redis://127.0.0.1:6379. Without it: an SQLite file in your state folder, shared by your
+    /// processes on this host. A URL with a password belongs in the environment, as ONELOCK_STORE: `ps` does not show it there.
     #[arg(long, global = true, value_name = "URL", value_parser = store)]
     #[arg(env = "ONELOCK_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,

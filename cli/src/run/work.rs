@@ -32,7 +32,7 @@ pub(crate) struct Work {
     /// Say on stderr when the lock is taken, with its token, and given back.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// The command and its arguments.
+    /// The command and its arguments, behind `--`.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }

@@ -44,7 +44,7 @@ pub(crate) struct TopArgs {
     /// Print one table, for scripts, and end.
     #[arg(long)]
     once: bool,
-    /// Print one JSON object a line, and end.
+    /// With --once: print one JSON object a line.
     #[arg(long, requires = "once")]
     json: bool,
 }
