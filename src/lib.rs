@@ -30,6 +30,8 @@
 //! | `tls-ring` or `tls-aws-lc` | TLS to Redis, etcd, PostgreSQL and MySQL, by this provider of cryptography |
 //! | `tls` | TLS to Redis and etcd, by the provider that the application has installed |
 //! | `zk-tls` | TLS to ZooKeeper, by the provider that the application has installed |
+//! | `metrics`, `tracing` | what a client does, as metrics and as spans: [their names and labels](onelock_core::around::observer) |
+//! | `tower` | the layer that refuses requests with stale tokens, in [`fence`] |
 //!
 //! # What may change
 //!
@@ -76,7 +78,7 @@ pub use onelock_zk as zk;
 ///
 /// # Errors
 /// [`ErrorKind::InvalidConfig`] for an unknown scheme, a store that is not compiled in, or an unknown option, before
-/// any I/O. [`ErrorKind::Misuse`] outside a Tokio runtime. Whatever opening the store says.
+/// any I/O. [`ErrorKind::Misuse`] outside a Tokio runtime. Any error of opening the store.
 ///
 /// # Cancel safety
 /// Safe: a store that was half opened is closed.

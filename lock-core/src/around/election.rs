@@ -144,7 +144,7 @@ impl Election {
     /// back and goes on to the caller.
     ///
     /// # Errors
-    /// What the store says to a campaign, unless a retry may help. Failures of `work` are not errors of this call: see
+    /// An error of the store that no retry may mend. Failures of `work` are not errors of this call: see
     /// [`Election::on_failure`].
     ///
     /// # Cancel safety
@@ -198,7 +198,7 @@ impl Election {
     /// Who leads now; `None` when nobody does.
     ///
     /// # Errors
-    /// What the store says.
+    /// An error of the store.
     ///
     /// # Cancel safety
     /// Safe.

@@ -144,8 +144,8 @@ impl Guard {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where entries end with their client's session, and on a quorum; [`ErrorKind::Misuse`] for a
-    /// guard that was entered again, and for a lock with [`Lock::at_least`](crate::Lock::at_least); [`ErrorKind::Lost`]; what the
-    /// store says. Then the lock is given back.
+    /// guard that was entered again, and for a lock with [`Lock::at_least`](crate::Lock::at_least); [`ErrorKind::Lost`]; an error of
+    /// the store. Then the lock is given back.
     ///
     /// # Cancel safety
     /// The lock is given back in the background.
@@ -182,7 +182,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] for a hand-over that has expired, was used before, or is of another store; [`ErrorKind::Unsupported`] as
-    /// [`Guard::hand_over`]; [`ErrorKind::Denied`] where this client may not evict; what the store says: then the hand-over may be used
+    /// [`Guard::hand_over`]; [`ErrorKind::Denied`] where this client may not evict; an error of the store: then the hand-over may be used
     /// up.
     ///
     /// # Cancel safety

@@ -23,7 +23,7 @@ impl Locks {
     /// Looks at the line of a random name, takes its lock and gives it back.
     ///
     /// # Errors
-    /// What the store says: it cannot be reached, refuses the credentials, or takes no writes.
+    /// An error of the store: it cannot be reached, refuses the credentials, or takes no writes.
     ///
     /// # Cancel safety
     /// Safe: the lock is given back in the background.

@@ -43,7 +43,7 @@ impl Locks {
     /// options override.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`] for an unknown scheme or option, before any I/O; whatever opening the store says.
+    /// [`ErrorKind::InvalidConfig`] for an unknown scheme or option, before any I/O; any error of opening the store.
     ///
     /// # Cancel safety
     /// Safe: a store that was half opened is closed.

@@ -59,7 +59,7 @@ impl Guard {
         &self.handle().entry.ticket().name
     }
 
-    /// How it shares the lock.
+    /// The mode in which it holds the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -95,7 +95,8 @@ impl Guard {
     ///
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) once the lock is lost;
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a store whose numbers protect nothing.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a store that declares no
+    /// [`fencing`](crate::Capabilities::fencing).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -158,7 +159,7 @@ impl Guard {
         self.loss().map(|reason| self.lost_error(reason))
     }
 
-    /// How long it may be believed in yet if no renewal comes; zero once lost.
+    /// How long the lock is still held if no renewal succeeds; zero once lost.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -174,7 +175,7 @@ impl Guard {
         self.held().map_or(Duration::ZERO, |end| end.saturating_since(self.handle().client.clock.now()))
     }
 
-    /// Until when it may be believed in if no renewal comes, on the client's clock; the past once lost.
+    /// When the hold ends if no renewal succeeds, on the client's clock; in the past once lost.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -207,7 +208,7 @@ impl Guard {
         self.handle().entry.granted()
     }
 
-    /// Enters again, without asking the store: the lock is given back when the last of the guards goes.
+    /// Another guard of the same hold, without a request: the lock is released when the last of its guards goes.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) once the lock is lost.
@@ -233,8 +234,8 @@ impl Guard {
     /// A shorter lease than before takes effect when the one before it has run out.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidLease`](crate::ErrorKind::InvalidLease); [`ErrorKind::Lost`](crate::ErrorKind::Lost); or what
-    /// the store says: then nothing has changed for this guard.
+    /// [`ErrorKind::InvalidLease`](crate::ErrorKind::InvalidLease); [`ErrorKind::Lost`](crate::ErrorKind::Lost); or an
+    /// error of the store: then nothing has changed for this guard.
     ///
     /// # Cancel safety
     /// Safe: the lease in the store may be longer than this guard knows.
@@ -270,14 +271,14 @@ impl Guard {
         self.loss_error().map_or(Ok(()), Err)
     }
 
-    /// Gives the lock back and waits until the store says so. A guard that entered again only steps out.
+    /// Gives the lock back and waits until the store says so. While the hold has other guards, only this one ends.
     ///
     /// While the store cannot be reached it goes on asking for as long as the lease could last; put a timeout around it
     /// to leave that to the background.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was no longer held: another may have worked at the same
-    /// time. What the store says when it did not answer until the lease was over.
+    /// time. An error of the store when it did not answer until the lease was over.
     ///
     /// # Cancel safety
     /// The release goes on in the background.

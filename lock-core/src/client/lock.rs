@@ -100,7 +100,7 @@ impl Lock {
         &self.terms.name
     }
 
-    /// How it shares the lock.
+    /// The mode in which it asks for the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -210,7 +210,7 @@ impl Locks {
         &self.client.capabilities
     }
 
-    /// What every lock starts from, with times as the store gives them.
+    /// The settings that every lock starts from, with times rounded as the store rounds them.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -284,7 +284,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when something is still under way then: it goes on in the background, and what it does not
-    /// reach is freed by its lease. What closing the store says.
+    /// reach is freed by its lease. Any error of closing the store.
     ///
     /// # Cancel safety
     /// The client stays closed; what is under way goes on in the background.

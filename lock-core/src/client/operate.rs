@@ -13,7 +13,7 @@ impl Locks {
     /// Who holds and who waits.
     ///
     /// # Errors
-    /// What the store says.
+    /// An error of the store.
     ///
     /// # Cancel safety
     /// Safe.
@@ -37,7 +37,7 @@ impl Locks {
     /// The names in use that start with `prefix`, a page at a time.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), or what the store says.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), or an error of the store.
     ///
     /// # Cancel safety
     /// Safe.
@@ -68,7 +68,7 @@ impl Locks {
     /// renewal; a resource that checks tokens refuses it from the next holder's first write on.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), or what the store says.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), or an error of the store.
     ///
     /// # Cancel safety
     /// The entry may or may not be gone.

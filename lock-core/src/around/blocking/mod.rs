@@ -84,7 +84,7 @@ impl Locks {
     /// Who holds and who waits.
     ///
     /// # Errors
-    /// What the store says.
+    /// An error of the store.
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot> {
         self.thread.call(self.locks.inspect(name))
     }

@@ -13,6 +13,9 @@
 //! | `onelock_store_requests_total` | counter | `store`, `verb`, `outcome` |
 //! | `onelock_reconnects_total` | counter | `store` |
 //!
+//! The dashboard and the alert rules of the project read the histograms by their buckets: an exporter that makes summaries without
+//! them, as `metrics-exporter-prometheus` does, must be given some.
+//!
 //! Spans (feature `tracing`, target `onelock`): `onelock.acquire` with `lock.name`, `lock.mode`, `lock.store`, `outcome`, `wait_ms`,
 //! `position`; `onelock.hold` with the same first three, `token`, `held_ms`, `reason`. Events: a failed renewal, a lease with less
 //! than a third left, a loss, a reconnect, an eviction, a grant given back unused.
@@ -46,7 +49,8 @@ use spans::Span;
 pub use event::{Event, Observer, Outcome, Subject};
 
 impl Settings {
-    /// Tells `observer` what happens to the locks of this client. The features `tracing` and `metrics` need no observer.
+    /// Tells `observer` what happens to the locks of this client. The features `tracing` and `metrics` need no observer; their
+    /// names and labels are [here](crate::around::observer).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
