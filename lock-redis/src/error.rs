@@ -34,7 +34,7 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
     if let Some(refused) = refused_epoch(code, short) {
         return refused;
     }
-    const TEXTS: [(&str, ErrorKind, &str); 9] = [
+    const TEXTS: [(&str, ErrorKind, &str); 11] = [
         ("not an integer", ErrorKind::Foreign, "a counter of ours is not a number"),
         ("without any password", ErrorKind::Denied, REFUSED),
         ("can't run this command or subcommand", ErrorKind::Denied, "a right is missing"),
@@ -44,6 +44,8 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
         ("No such master", ErrorKind::Unavailable, "it watches no master of this name"),
         ("DB index", ErrorKind::InvalidConfig, "there is no such database"),
         ("cluster support disabled", ErrorKind::InvalidConfig, "the server is no node of a cluster"),
+        ("unknown command 'SENTINEL'", ErrorKind::InvalidConfig, "the server is no sentinel"),
+        ("unknown command 'SCRIPT'", ErrorKind::InvalidConfig, "it runs no scripts: is it a sentinel?"),
     ];
     let (kind, what) = match code {
         "ONELOCKFOREIGN" => (ErrorKind::Foreign, ""),

@@ -1,5 +1,7 @@
 //! What a server must be, and which settings of it are checked: version, rights, passwords, memory.
 
+use onelock_conformance::servers::redis::{RedisServer, Setup};
+
 use crate::common::{Server, held, renew_one, request, soon, token, waits};
 use onelock_core::driver::Context;
 use onelock_core::{Backend, ErrorKind, Page, Raise, Release, Renewed, StoreUrl, Wake};
@@ -41,6 +43,22 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     config.topology = Topology::Cluster;
     let error = RedisBackend::connect(config).await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+}
+
+/// Their ports are easily mixed up.
+#[tokio::test]
+async fn a_sentinel_and_a_server_are_told_apart() {
+    let sentinel = RedisServer::start(Setup { sentinel: true, ..Setup::default() }).await.unwrap();
+    let at = RedisConfig::new("127.0.0.1", sentinel.address().port());
+    let error = RedisBackend::connect(at).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    assert!(error.to_string().contains("is it a sentinel?"), "{error}");
+    let server = Server::start(&[]).await;
+    let mut at = server.config();
+    at.topology = Topology::Sentinel { master: "main".into() };
+    let error = RedisBackend::connect(at).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    assert!(error.to_string().contains("no sentinel"), "{error}");
 }
 
 #[tokio::test]
