@@ -4,7 +4,9 @@ use onelock_conformance::servers::redis::{RedisServer, Setup};
 
 use crate::common::{Server, held, renew_one, request, soon, token, waits};
 use onelock_core::driver::Context;
-use onelock_core::{Backend, ErrorKind, Page, Raise, Release, Renewed, StoreUrl, Wake};
+use onelock_core::{
+    Backend, BootClock, ErrorKind, Locks, Page, Raise, Release, Renewed, Settings, StoreUrl, Wake,
+};
 use onelock_redis::{Layout, RedisBackend, RedisConfig, Topology};
 
 /// A server that lacks a command of 7.0, as older ones do.
@@ -59,6 +61,17 @@ async fn a_sentinel_and_a_server_are_told_apart() {
     let error = RedisBackend::connect(at).await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     assert!(error.to_string().contains("no sentinel"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_told() {
+    let server = Server::start(&[]).await;
+    let url = format!("rediss://127.0.0.1:{}?connect_timeout=500ms", server.port);
+    let opened =
+        Locks::open(&url, &[onelock_redis::DRIVER], Settings::default(), std::sync::Arc::new(BootClock))
+            .await;
+    let error = opened.unwrap_err().to_string();
+    assert!(error.contains("looks like Redis without TLS"), "{error}");
 }
 
 #[tokio::test]

@@ -62,9 +62,14 @@ where
     }
     let Some((host, Some(port))) = url.hosts.first().cloned() else { return error };
     match timeout(ALL, tokio::task::spawn_blocking(move || found(&host, port))).await {
-        Ok(Ok(Some((name, schemes)))) if !schemes.iter().any(|own| url.scheme.starts_with(own)) => {
-            error.noting(&format!("what answers there looks like {name}"))
-        }
+        Ok(Ok(Some((name, schemes)))) => match schemes.iter().find_map(|own| url.scheme.strip_prefix(own)) {
+            None => error.noting(&format!("what answers there looks like {name}")),
+            // It was asked without TLS, which a scheme such as `rediss` demands.
+            Some(rest) if rest.starts_with('s') => {
+                error.noting(&format!("what answers there looks like {name} without TLS"))
+            }
+            Some(_) => error,
+        },
         _ => error,
     }
 }
