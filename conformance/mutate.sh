@@ -187,7 +187,7 @@ fault "sets in any order" $around/sets.rs \
     's/fn new\(locks: Vec<Lock>\) -> Result<Self> \{/fn new(mut locks: Vec<Lock>) -> Result<Self> {\n        if std::time::Instant::now().elapsed().as_nanos() % 2 == 0 { locks.reverse() }/' \
     memory crossing_sets_all_end
 fault "a set that is not completed keeps what it has" $around/sets.rs \
-    's/(acquire_timeout\(until.*?else \{\n)/$1std::mem::forget(guards);\n/s' \
+    's/(run\(acquire\)\.await\?\? else \{) return/$1 std::mem::forget(taken); return/' \
     memory sets_are_all_or_none
 fault "a set works on without its second lock" $around/sets.rs \
     's/self\.guards\.iter\(\)\.map\(\|guard\| \(guard, Box::pin/self.guards.iter().take(1).map(|guard| (guard, Box::pin/' \
