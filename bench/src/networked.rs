@@ -13,7 +13,7 @@ use crate::tap::Tap;
 
 /// How clients of a server are made that do not come from this library.
 #[async_trait]
-pub trait Way: Send + Sync {
+pub trait Connector: Send + Sync {
     /// A client of the server at this address, as [`Subject::connect`] says.
     async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure>;
 
@@ -32,7 +32,7 @@ pub struct Networked<W> {
     way: W,
 }
 
-impl<W: Way> Networked<W> {
+impl<W: Connector> Networked<W> {
     /// The way to lock on `server` that is called `id` in a run, and `library` in a report on `store`.
     pub fn new(kind: Kind, id: &str, store: &str, library: &str, server: &Running, way: W) -> Self {
         let info = SubjectInfo {
@@ -47,7 +47,7 @@ impl<W: Way> Networked<W> {
 }
 
 #[async_trait]
-impl<W: Way> Subject for Networked<W> {
+impl<W: Connector> Subject for Networked<W> {
     fn info(&self) -> &SubjectInfo {
         &self.info
     }

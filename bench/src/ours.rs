@@ -11,7 +11,7 @@ use onelock::{BootClock, Clock, Driver, Error, ErrorKind, Guard, Locks, Settings
 use tempfile::TempDir;
 
 use crate::data::{Kind, SubjectInfo};
-use crate::subject::{Ask, Client, Counter, Failure, Held, Lock, Mode, Need, Subject};
+use crate::subject::{Client, Counter, Failure, Held, Lock, LockSpec, Mode, Need, Subject};
 use crate::tap::Tap;
 
 /// How long a client that ends waits for what it still owes.
@@ -159,7 +159,7 @@ struct OurClient(Locks);
 
 #[async_trait]
 impl Client for OurClient {
-    fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
+    fn prepare(&self, ask: &LockSpec<'_>) -> Result<Arc<dyn Lock>, Failure> {
         let mode = match ask.mode {
             Mode::Exclusive => onelock::Mode::Exclusive,
             Mode::Shared => onelock::Mode::Shared,
@@ -214,14 +214,14 @@ mod tests {
     async fn clients_of_one_memory_store_contend() -> Result<(), Failure> {
         let subject = Ours::new(None, "memory://")?;
         let (one, two) = (subject.connect(LEASE).await?, subject.connect(LEASE).await?);
-        let (one, two) = (one.prepare(&Ask::exclusive("n"))?, two.prepare(&Ask::exclusive("n"))?);
+        let (one, two) = (one.prepare(&LockSpec::exclusive("n"))?, two.prepare(&LockSpec::exclusive("n"))?);
         let held = one.take().await?;
         assert!(two.try_take().await?.is_none());
         held.again()?.release().await?;
         held.release().await?;
         assert!(two.try_take().await?.is_some());
         let other = Ours::new(None, "memory://")?.connect(LEASE).await?;
-        assert!(other.prepare(&Ask::exclusive("n"))?.try_take().await?.is_some(), "a store of its own");
+        assert!(other.prepare(&LockSpec::exclusive("n"))?.try_take().await?.is_some(), "a store of its own");
         Ok(())
     }
 

@@ -26,7 +26,7 @@ pub fn lock<P: Plain>(plain: P) -> Arc<dyn Lock> {
 
 struct Prepared<P>(Arc<P>);
 
-struct Taken<P: Plain> {
+struct HeldPlain<P: Plain> {
     plain: Arc<P>,
     kept: P::Kept,
 }
@@ -34,7 +34,7 @@ struct Taken<P: Plain> {
 impl<P: Plain> Prepared<P> {
     async fn ask(&self, wait: bool) -> Result<Option<Box<dyn Held>>, Failure> {
         let kept = self.0.take(wait).await?;
-        Ok(kept.map(|kept| Box::new(Taken { plain: Arc::clone(&self.0), kept }) as Box<dyn Held>))
+        Ok(kept.map(|kept| Box::new(HeldPlain { plain: Arc::clone(&self.0), kept }) as Box<dyn Held>))
     }
 }
 
@@ -50,7 +50,7 @@ impl<P: Plain> Lock for Prepared<P> {
 }
 
 #[async_trait]
-impl<P: Plain> Held for Taken<P> {
+impl<P: Plain> Held for HeldPlain<P> {
     fn again(&self) -> Result<Box<dyn Held>, Failure> {
         Err("it cannot be taken again".into())
     }

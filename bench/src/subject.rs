@@ -18,7 +18,7 @@ pub const LEASE: Duration = Duration::from_secs(30);
 
 /// Which lock is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask<'a> {
+pub struct LockSpec<'a> {
     /// The lock's name.
     pub name: &'a str,
     /// Alone, with readers, or as one of several.
@@ -27,7 +27,7 @@ pub struct Ask<'a> {
     pub fair: bool,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> LockSpec<'a> {
     /// The lock `name` alone, in the order of asking.
     #[must_use]
     pub fn exclusive(name: &'a str) -> Self {
@@ -114,7 +114,7 @@ pub enum Need {
 #[async_trait]
 pub trait Client: Send + Sync {
     /// A lock to take, as often as wanted: what can be prepared once is prepared here, without asking the store.
-    fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure>;
+    fn prepare(&self, ask: &LockSpec<'_>) -> Result<Arc<dyn Lock>, Failure>;
 
     /// Asks the server for the least it answers, and waits for the answer: one round trip and nothing else. False where
     /// there is no such thing.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use onelock_bench::data::Kind;
 use onelock_bench::servers;
-use onelock_bench::subject::{Ask, Client, Failure, LEASE, Lock, Need, Subject};
+use onelock_bench::subject::{Client, Failure, LEASE, Lock, LockSpec, Need, Subject};
 
 /// How many cycles are counted: so many that a keep-alive or two between them do not matter.
 const CYCLES: u64 = 20;
@@ -25,7 +25,7 @@ async fn stores_and_drivers_lock_and_are_counted() {
 async fn try_one(subject: &Arc<dyn Subject>) -> Result<(), Failure> {
     let info = subject.info();
     let (one, two) = (subject.connect(LEASE).await?, subject.connect(LEASE).await?);
-    let (lock, other) = (one.prepare(&Ask::exclusive("a"))?, two.prepare(&Ask::exclusive("a"))?);
+    let (lock, other) = (one.prepare(&LockSpec::exclusive("a"))?, two.prepare(&LockSpec::exclusive("a"))?);
     let held = lock.take().await?;
     assert!(other.try_take().await?.is_none(), "{}: two hold", info.id);
     held.release().await?;
@@ -49,7 +49,7 @@ async fn try_one(subject: &Arc<dyn Subject>) -> Result<(), Failure> {
         assert_eq!(info.server, None, "{} does not count", info.id);
     }
     if let Some((client, tap)) = subject.connect_tapped(LEASE).await? {
-        let lock = client.prepare(&Ask::exclusive("b"))?;
+        let lock = client.prepare(&LockSpec::exclusive("b"))?;
         cycles(&*lock).await?;
         let before = tap.trips();
         cycles(&*lock).await?;
@@ -68,7 +68,7 @@ async fn try_one(subject: &Arc<dyn Subject>) -> Result<(), Failure> {
 /// Two clients that wait for each other: each gets it in turn, and not before the other has given it back.
 async fn in_turns(subject: &Arc<dyn Subject>, clients: [&dyn Client; 2]) -> Result<(), Failure> {
     let id = &subject.info().id;
-    let [one, two] = clients.map(|client| client.prepare(&Ask::exclusive("turns")));
+    let [one, two] = clients.map(|client| client.prepare(&LockSpec::exclusive("turns")));
     let locks = [one?, two?];
     let mut held = soon(locks[0].take()).await?;
     for turn in 1..=usize::try_from(CYCLES)? {

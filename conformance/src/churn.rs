@@ -17,7 +17,7 @@ use onelock_core::{Clock, Error, ErrorKind, Mode, Timestamp};
 use tokio::task::JoinSet;
 
 use crate::ctx::{PATIENCE, acquiring, answered, patient, within};
-use crate::history::{self, Hold, nanos};
+use crate::history::{self, KnownHold, nanos};
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
 use crate::{ensure, fail};
@@ -36,10 +36,10 @@ pub struct Churn {
     clients: Vec<Locks>,
     tasks: JoinSet<Verdict<Report>>,
     kept: Vec<(Locks, Guard)>,
-    shared: Arc<Shared>,
+    shared: Arc<ChurnState>,
 }
 
-struct Shared {
+struct ChurnState {
     /// What all names start with.
     prefix: String,
     clock: Arc<dyn Clock>,
@@ -54,7 +54,7 @@ struct Shared {
 #[derive(Debug, Default)]
 pub struct Report {
     /// Every hold that is known for certain.
-    pub holds: Vec<Hold>,
+    pub holds: Vec<KnownHold>,
     /// Holds that were lost before they were given back.
     pub lost: u64,
     /// Calls that failed, by the kind of their error.
@@ -77,7 +77,7 @@ impl Churn {
         let clock = Arc::clone(clients.first().context("a churn needs a client")?.clock());
         let cycles = clients.iter().map(|_| AtomicU64::new(0)).collect();
         let (stop, stopped) = (AtomicBool::new(false), Mutex::default());
-        let shared = Arc::new(Shared { prefix: prefix.to_owned(), clock, stop, cycles, stopped });
+        let shared = Arc::new(ChurnState { prefix: prefix.to_owned(), clock, stop, cycles, stopped });
         let mut kept = Vec::new();
         for (i, locks) in clients.iter().enumerate() {
             let guard = locks.mutex(format!("{prefix}-kept-{i}"))?.acquire().await?;
@@ -195,7 +195,7 @@ struct Work {
     locks: Locks,
     client: usize,
     who: u32,
-    shared: Arc<Shared>,
+    shared: Arc<ChurnState>,
 }
 
 impl Work {
@@ -220,7 +220,7 @@ impl Work {
         Ok(seen)
     }
 
-    fn held(&self, seen: &mut Report, (hold, released): (Hold, onelock_core::Result<()>)) -> Verdict {
+    fn held(&self, seen: &mut Report, (hold, released): (KnownHold, onelock_core::Result<()>)) -> Verdict {
         match released {
             Ok(()) => _ = self.shared.cycles[self.client].fetch_add(1, Ordering::Relaxed),
             Err(error) if error.kind() == ErrorKind::Lost => seen.lost += 1,
@@ -241,7 +241,7 @@ pub(crate) async fn hold(
     (lock, client, mode): (u32, u32, Mode),
     asked: Timestamp,
     time: Duration,
-) -> (Hold, onelock_core::Result<()>) {
+) -> (KnownHold, onelock_core::Result<()>) {
     let (from, token, deadline) = (clock.now(), guard.token(), guard.deadline());
     if !time.is_zero() {
         tokio::time::sleep(time).await;
@@ -251,7 +251,7 @@ pub(crate) async fn hold(
     let released = guard.release().await;
     let token = token.map_or(0, onelock_core::FencingToken::get);
     let (asked, from, until) = (nanos(asked), nanos(from), nanos(until));
-    (Hold { lock, client, mode, token, asked, from, until }, released)
+    (KnownHold { lock, client, mode, token, asked, from, until }, released)
 }
 
 impl Report {

@@ -13,7 +13,7 @@ use onelock_core::{Mode, Timestamp};
 
 /// One hold that is known for certain, times in nanoseconds of one clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct KnownHold {
     /// Which lock.
     pub lock: u32,
     /// Who, for messages.
@@ -34,13 +34,13 @@ pub struct Hold {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// These two held at the same time and must not.
-    Overlap(Hold, Hold),
+    Overlap(KnownHold, KnownHold),
     /// These two have the same token.
-    SameToken(Hold, Hold),
+    SameToken(KnownHold, KnownHold),
     /// The second asked after the first held, and has a smaller token.
-    TokenBack(Hold, Hold),
+    TokenBack(KnownHold, KnownHold),
     /// The second was granted before the first, which stood before it in the line.
-    Overtaken(Hold, Hold),
+    Overtaken(KnownHold, KnownHold),
 }
 
 impl fmt::Display for Violation {
@@ -72,13 +72,13 @@ impl fmt::Display for Violation {
 
 /// Everything that must hold for any history of a store with fencing tokens.
 #[must_use]
-pub fn check(holds: &[Hold]) -> Option<Violation> {
+pub fn check(holds: &[KnownHold]) -> Option<Violation> {
     exclusion(holds).or_else(|| tokens(holds))
 }
 
 /// The holds of each lock.
-fn by_lock(holds: &[Hold]) -> impl Iterator<Item = Vec<Hold>> {
-    let mut locks: BTreeMap<u32, Vec<Hold>> = BTreeMap::new();
+fn by_lock(holds: &[KnownHold]) -> impl Iterator<Item = Vec<KnownHold>> {
+    let mut locks: BTreeMap<u32, Vec<KnownHold>> = BTreeMap::new();
     for hold in holds {
         locks.entry(hold.lock).or_default().push(*hold);
     }
@@ -87,11 +87,11 @@ fn by_lock(holds: &[Hold]) -> impl Iterator<Item = Vec<Hold>> {
 
 /// No two holds that are not compatible overlap, and no more permits than the limit are out. `O(n log n)`.
 #[must_use]
-pub fn exclusion(holds: &[Hold]) -> Option<Violation> {
+pub fn exclusion(holds: &[KnownHold]) -> Option<Violation> {
     by_lock(holds).find_map(exclusion_of_one)
 }
 
-fn exclusion_of_one(mut holds: Vec<Hold>) -> Option<Violation> {
+fn exclusion_of_one(mut holds: Vec<KnownHold>) -> Option<Violation> {
     // A hold without length proves nothing.
     holds.retain(|hold| hold.from < hold.until);
     holds.sort_by_key(|hold| hold.from);
@@ -119,7 +119,12 @@ fn exclusion_of_one(mut holds: Vec<Hold>) -> Option<Violation> {
 }
 
 /// What holds at a moment. Only permits are counted, and of those there are few.
-fn beside(holds: &[Hold], ends: &BinaryHeap<Reverse<(u64, usize)>>, first: usize, next: Mode) -> Holders {
+fn beside(
+    holds: &[KnownHold],
+    ends: &BinaryHeap<Reverse<(u64, usize)>>,
+    first: usize,
+    next: Mode,
+) -> Holders {
     match next {
         Mode::Permit { .. } => ends.iter().map(|Reverse((_, i))| holds[*i].mode).collect(),
         Mode::Exclusive | Mode::Shared => [holds[first].mode].into_iter().collect(),
@@ -128,9 +133,9 @@ fn beside(holds: &[Hold], ends: &BinaryHeap<Reverse<(u64, usize)>>, first: usize
 
 /// Tokens of a lock are unique, and who asked after another held has a larger one.
 #[must_use]
-pub fn tokens(holds: &[Hold]) -> Option<Violation> {
+pub fn tokens(holds: &[KnownHold]) -> Option<Violation> {
     by_lock(holds).find_map(|holds| {
-        let mut seen: HashMap<i64, Hold> = HashMap::new();
+        let mut seen: HashMap<i64, KnownHold> = HashMap::new();
         for hold in &holds {
             if let Some(other) = seen.insert(hold.token, *hold) {
                 return Some(Violation::SameToken(other, *hold));
@@ -143,7 +148,7 @@ pub fn tokens(holds: &[Hold]) -> Option<Violation> {
 /// The line is granted in its order: tokens are places in the line, so nobody holds before one with a smaller token
 /// did, unless both hold together. For exclusive locks: sorted by the moment of the grant, tokens grow.
 #[must_use]
-pub fn fifo(holds: &[Hold]) -> Option<Violation> {
+pub fn fifo(holds: &[KnownHold]) -> Option<Violation> {
     by_lock(holds).find_map(|holds| {
         // `a` was over before `b` held, so `a` was granted first.
         later(&holds, |hold| hold.until, |hold| hold.from).map(|(a, b)| Violation::Overtaken(a, b))
@@ -151,12 +156,16 @@ pub fn fifo(holds: &[Hold]) -> Option<Violation> {
 }
 
 /// A pair `(a, b)` where `known(a) < begun(b)` and yet `a`'s token is the larger one.
-fn later(holds: &[Hold], known: impl Fn(&Hold) -> u64, begun: impl Fn(&Hold) -> u64) -> Option<(Hold, Hold)> {
+fn later(
+    holds: &[KnownHold],
+    known: impl Fn(&KnownHold) -> u64,
+    begun: impl Fn(&KnownHold) -> u64,
+) -> Option<(KnownHold, KnownHold)> {
     let mut by_known: Vec<_> = holds.to_vec();
     by_known.sort_by_key(&known);
     let mut by_begun: Vec<_> = holds.to_vec();
     by_begun.sort_by_key(&begun);
-    let (mut next, mut largest) = (0, None::<Hold>);
+    let (mut next, mut largest) = (0, None::<KnownHold>);
     for hold in by_begun {
         while next < by_known.len() && known(&by_known[next]) < begun(&hold) {
             let candidate = by_known[next];
@@ -185,9 +194,9 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    fn hold(mode: &str, token: i64, asked: u64, from: u64, until: u64) -> Hold {
+    fn hold(mode: &str, token: i64, asked: u64, from: u64, until: u64) -> KnownHold {
         let client = u32::try_from(token).unwrap();
-        Hold { lock: 0, client, mode: mode.parse().unwrap(), token, asked, from, until }
+        KnownHold { lock: 0, client, mode: mode.parse().unwrap(), token, asked, from, until }
     }
 
     #[test]
@@ -220,7 +229,7 @@ mod tests {
         // A reader that stays while a writer comes and goes, seen behind a second reader.
         let behind = [hold("s", 1, 0, 1, 20), hold("s", 2, 0, 2, 3), hold("x", 3, 0, 5, 6)];
         assert!(matches!(exclusion(&behind), Some(Violation::Overlap(..))));
-        let twice = [hold("x", 1, 0, 1, 2), Hold { client: 9, ..hold("x", 1, 3, 4, 5) }];
+        let twice = [hold("x", 1, 0, 1, 2), KnownHold { client: 9, ..hold("x", 1, 3, 4, 5) }];
         assert!(matches!(tokens(&twice), Some(Violation::SameToken(..))));
         let back = [hold("x", 7, 0, 1, 2), hold("x", 6, 3, 4, 5)];
         assert!(matches!(tokens(&back), Some(Violation::TokenBack(..))));
@@ -234,15 +243,15 @@ mod tests {
 
     #[test]
     fn locks_do_not_meet() {
-        let other = Hold { lock: 1, ..hold("x", 1, 0, 1, 5) };
+        let other = KnownHold { lock: 1, ..hold("x", 1, 0, 1, 5) };
         assert_eq!(check(&[hold("x", 1, 0, 1, 5), other]), None);
     }
 
     /// The same by definition: at every moment, everybody against everybody.
-    fn brute_exclusion(holds: &[Hold]) -> bool {
+    fn brute_exclusion(holds: &[KnownHold]) -> bool {
         (0..40).all(|time| {
             let held: Vec<_> = holds.iter().filter(|h| h.from <= time && time < h.until).collect();
-            let kind = |hold: &Hold| hold.mode.to_string().chars().next();
+            let kind = |hold: &KnownHold| hold.mode.to_string().chars().next();
             let permits = || {
                 held.iter().filter_map(|hold| match hold.mode {
                     Mode::Permit { limit, weight } => Some((limit.get(), weight.get())),
@@ -259,7 +268,7 @@ mod tests {
         })
     }
 
-    fn brute_order(holds: &[Hold]) -> (bool, bool) {
+    fn brute_order(holds: &[KnownHold]) -> (bool, bool) {
         let pairs = || holds.iter().flat_map(|a| holds.iter().map(move |b| (a, b)));
         let unique = pairs().all(|(a, b)| std::ptr::eq(a, b) || a.token != b.token);
         let tokens = unique && pairs().all(|(a, b)| !(a.from < b.asked && a.token > b.token));
@@ -295,7 +304,7 @@ mod tests {
     #[test]
     fn a_million_holds_are_checked_quickly() {
         let holds: Vec<_> = (0..1_000_000)
-            .map(|i| Hold {
+            .map(|i| KnownHold {
                 lock: u32::try_from(i % 16).unwrap(),
                 client: 0,
                 mode: Mode::Exclusive,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onelock_conformance::faults::{Net, Node};
-use onelock_conformance::history::{self, Hold};
+use onelock_conformance::history::{self, KnownHold};
 use onelock_conformance::rng::Rng;
 use onelock_core::{
     Backend, Clock, ErrorKind, Locks, MemoryBackend, MemoryStore, Mode, Quorum, Settings, Timestamp,
@@ -73,7 +73,7 @@ fn nanos(time: Timestamp) -> u64 {
     u64::try_from(time.since_origin().as_nanos()).unwrap()
 }
 
-async fn client(world: Arc<World>, who: u32, mut rng: Rng) -> (Vec<Hold>, u64, u64) {
+async fn client(world: Arc<World>, who: u32, mut rng: Rng) -> (Vec<KnownHold>, u64, u64) {
     let (locks, clock) = (world.client(who), &world.clock);
     let (mut holds, mut lost, mut failed) = (Vec::new(), 0, 0);
     for _ in 0..4 {
@@ -106,7 +106,7 @@ async fn client(world: Arc<World>, who: u32, mut rng: Rng) -> (Vec<Hold>, u64, u
         }
         if let Ok(token) = token {
             let (asked, from, until) = (nanos(asked), nanos(from), nanos(until));
-            holds.push(Hold { lock: 0, client: who, mode, token: token.get(), asked, from, until });
+            holds.push(KnownHold { lock: 0, client: who, mode, token: token.get(), asked, from, until });
         }
     }
     (holds, lost, failed)

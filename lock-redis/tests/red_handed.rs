@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::harness::servers::{Group, Plan};
-use onelock_conformance::history::{self, Hold, Violation};
+use onelock_conformance::history::{self, KnownHold, Violation};
 use onelock_core::client::guard::{Guard, LossReason};
 use onelock_core::client::retry::Retry;
 use onelock_core::{BootClock, Clock as _, Error, ErrorKind, Locks, Mode, Settings, StoreUrl, Timestamp};
@@ -65,10 +65,10 @@ async fn cut_replication(group: &Group) {
 
 /// What two clients got, one before the failover and one after it.
 struct Course {
-    old: Vec<JoinHandle<Hold>>,
+    old: Vec<JoinHandle<KnownHold>>,
     /// What the first client was told instead.
     errors: Vec<Error>,
-    new: Vec<(Guard, Hold)>,
+    new: Vec<(Guard, KnownHold)>,
     /// A lock that the replicas knew of: until when the first client believed in it, and when the second one got it.
     early: (Guard, Option<Guard>),
     /// What must outlive the guards.
@@ -130,13 +130,13 @@ async fn course(options: &str) -> Course {
 }
 
 /// A hold that is not over yet.
-fn taken(client: u32, lock: u32, asked: u64, guard: Guard) -> (Guard, Hold) {
+fn taken(client: u32, lock: u32, asked: u64, guard: Guard) -> (Guard, KnownHold) {
     let (from, token) = (nanos(BootClock.now()), guard.token().unwrap().get());
-    (guard, Hold { lock, client, mode: Mode::Exclusive, token, asked, from, until: u64::MAX })
+    (guard, KnownHold { lock, client, mode: Mode::Exclusive, token, asked, from, until: u64::MAX })
 }
 
 /// Waits for the end of a hold, which must be told by its deadline, whatever the store says.
-async fn ended((guard, hold): (Guard, Hold)) -> Hold {
+async fn ended((guard, hold): (Guard, KnownHold)) -> KnownHold {
     let mut deadline = guard.deadline();
     while let Some(next) = guard.renewed(deadline).await {
         deadline = next;
@@ -147,7 +147,7 @@ async fn ended((guard, hold): (Guard, Hold)) -> Hold {
     // A renewal reaches the new master, which does not know it; a lease that is not renewed has its end.
     let renewed = hold.lock.is_multiple_of(2);
     assert!(reason == LossReason::Expired || (renewed && reason == LossReason::NotHeld), "{reason:?}");
-    Hold { until: nanos(now.min(deadline)), ..hold }
+    KnownHold { until: nanos(now.min(deadline)), ..hold }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,7 +161,7 @@ async fn a_failover_that_forgets_grants_is_caught() {
     let now = nanos(BootClock.now());
     holds.extend(new.iter().map(|(guard, hold)| {
         assert!(guard.is_held(), "lock {}: the new holder was hurt", hold.lock);
-        Hold { until: now, ..*hold }
+        KnownHold { until: now, ..*hold }
     }));
     for lock in 0..LOCKS {
         let of_one: Vec<_> = holds.iter().filter(|hold| hold.lock == lock).copied().collect();
@@ -193,7 +193,7 @@ async fn with_a_replica_asked_for_nothing_is_forgotten() {
     }
     assert_eq!(errors.len(), LOCKS as usize);
     let now = nanos(BootClock.now());
-    let holds: Vec<_> = new.iter().map(|(_, hold)| Hold { until: now, ..*hold }).collect();
+    let holds: Vec<_> = new.iter().map(|(_, hold)| KnownHold { until: now, ..*hold }).collect();
     assert_eq!(history::check(&holds), None);
     assert!(early.1.is_none() || !early.0.is_held(), "what the replicas had is given twice");
 }

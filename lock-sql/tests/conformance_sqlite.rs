@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_conformance::Verdict;
-use onelock_conformance::harness::file::{File, Look};
+use onelock_conformance::harness::file::{File, FileInspector};
 use onelock_core::Capabilities;
 
 /// What the store must declare.
@@ -28,7 +28,7 @@ fn column(file: &Path, query: &str) -> Verdict<Vec<String>> {
 }
 
 #[async_trait]
-impl Look for Tables {
+impl FileInspector for Tables {
     async fn residue(&self, file: &Path) -> Verdict<Vec<String>> {
         column(file, "SELECT name FROM onelock_line ORDER BY token")
     }

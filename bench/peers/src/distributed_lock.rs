@@ -14,9 +14,9 @@ use distributed_lock_core::{DistributedLock, LockError, LockHandle, LockProvider
 use distributed_lock_mysql::MySqlLockProvider;
 use distributed_lock_postgres::PostgresLockProvider;
 use distributed_lock_redis::RedisLockProvider;
-use onelock_bench::networked::Way;
+use onelock_bench::networked::Connector;
 use onelock_bench::plain::{self, Plain};
-use onelock_bench::subject::{Ask, Client, Failure, Lock, Need};
+use onelock_bench::subject::{LockSpec, Client, Failure, Lock, Need};
 
 const LONG: Duration = Duration::from_secs(3_600);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -37,7 +37,7 @@ struct Name<L> {
 }
 
 #[async_trait]
-impl Way for Redis {
+impl Connector for Redis {
     async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
         let builder = RedisLockProvider::builder().url(format!("redis://{server}")).expiry(lease);
         let provider = builder.extension_cadence(lease / 3).build().await?;
@@ -50,7 +50,7 @@ impl Way for Redis {
 }
 
 #[async_trait]
-impl Way for Postgres {
+impl Connector for Postgres {
     async fn open(&self, server: SocketAddr, _: Duration) -> Result<Arc<dyn Client>, Failure> {
         let url = format!("postgres://postgres@{server}/postgres?sslmode=disable");
         Ok(Arc::new(Provider { provider: PostgresLockProvider::new(url).await?, pause: None }))
@@ -62,7 +62,7 @@ impl Way for Postgres {
 }
 
 #[async_trait]
-impl Way for MySql {
+impl Connector for MySql {
     async fn open(&self, server: SocketAddr, _: Duration) -> Result<Arc<dyn Client>, Failure> {
         let url = format!("mysql://root@{server}/locks?ssl-mode=disabled");
         Ok(Arc::new(Provider { provider: MySqlLockProvider::new(url).await?, pause: None }))
@@ -87,7 +87,7 @@ where
     P::Lock: 'static,
     <P::Lock as DistributedLock>::Handle: Sync + 'static,
 {
-    fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
+    fn prepare(&self, ask: &LockSpec<'_>) -> Result<Arc<dyn Lock>, Failure> {
         Ok(plain::lock(Name { lock: self.provider.create_lock(ask.name), pause: self.pause }))
     }
 

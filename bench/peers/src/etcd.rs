@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::LockOptions;
-use onelock_bench::networked::Way;
+use onelock_bench::networked::Connector;
 use onelock_bench::plain::{self, Plain};
-use onelock_bench::subject::{Ask, Client, Failure, Lock, Need};
+use onelock_bench::subject::{LockSpec, Client, Failure, Lock, Need};
 use tokio::sync::OnceCell;
 
 /// A run ends before this lease does: nothing keeps it alive.
@@ -21,7 +21,7 @@ pub(crate) struct Service;
 struct Connection(etcd_client::Client);
 
 #[async_trait]
-impl Way for Service {
+impl Connector for Service {
     async fn open(&self, server: SocketAddr, _: Duration) -> Result<Arc<dyn Client>, Failure> {
         Ok(Arc::new(Connection(etcd_client::Client::connect([server.to_string()], None).await?)))
     }
@@ -37,7 +37,7 @@ impl Way for Service {
 
 #[async_trait]
 impl Client for Connection {
-    fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
+    fn prepare(&self, ask: &LockSpec<'_>) -> Result<Arc<dyn Lock>, Failure> {
         let name = format!("peers/{}", ask.name);
         Ok(plain::lock(Name { client: self.0.clone(), name, lease: OnceCell::new() }))
     }

@@ -15,7 +15,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use onelock_bench::data::Kind;
-use onelock_bench::networked::{Networked, Way};
+use onelock_bench::networked::{Networked, Connector};
 use onelock_bench::report;
 use onelock_bench::run::{Plan, Step, Stop, runtime, workloads};
 use onelock_bench::servers::{self, Running};
@@ -91,7 +91,7 @@ fn peers(server: &Running) -> Vec<Arc<dyn Subject>> {
     }
 }
 
-fn peer<W: Way + 'static>(server: &Running, store: &str, library: &str, way: W) -> Arc<dyn Subject> {
+fn peer<W: Connector + 'static>(server: &Running, store: &str, library: &str, way: W) -> Arc<dyn Subject> {
     let id = format!("{store}, {library}");
     Arc::new(Networked::new(Kind::Peer, &id, store, library, server, way))
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use onelock_bench::networked::Way;
+use onelock_bench::networked::Connector;
 use onelock_bench::plain::{self, Plain};
-use onelock_bench::subject::{Ask, Client, Failure, Lock, Need};
+use onelock_bench::subject::{LockSpec, Client, Failure, Lock, Need};
 use rslock::{LockGuard, LockManager};
 
 pub(crate) struct Rslock;
@@ -18,7 +18,7 @@ struct Manager {
 }
 
 #[async_trait]
-impl Way for Rslock {
+impl Connector for Rslock {
     async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
         Ok(Arc::new(Manager { manager: LockManager::new(vec![format!("redis://{server}")]), lease }))
     }
@@ -34,7 +34,7 @@ impl Way for Rslock {
 
 #[async_trait]
 impl Client for Manager {
-    fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
+    fn prepare(&self, ask: &LockSpec<'_>) -> Result<Arc<dyn Lock>, Failure> {
         Ok(plain::lock(Name { manager: self.manager.clone(), name: ask.name.to_owned(), lease: self.lease }))
     }
 

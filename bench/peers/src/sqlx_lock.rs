@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use onelock_bench::networked::Way;
+use onelock_bench::networked::Connector;
 use onelock_bench::plain::{self, Plain};
-use onelock_bench::subject::{Ask, Client, Failure, Lock, Need};
+use onelock_bench::subject::{LockSpec, Client, Failure, Lock, Need};
 use sqlx::Either;
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
@@ -23,7 +23,7 @@ pub(crate) struct Advisory;
 struct Pool(PgPool);
 
 #[async_trait]
-impl Way for Advisory {
+impl Connector for Advisory {
     async fn open(&self, server: SocketAddr, _: Duration) -> Result<Arc<dyn Client>, Failure> {
         let options = PgConnectOptions::new_without_pgpass()
             .host(&server.ip().to_string())
@@ -44,7 +44,7 @@ impl Way for Advisory {
 
 #[async_trait]
 impl Client for Pool {
-    fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
+    fn prepare(&self, ask: &LockSpec<'_>) -> Result<Arc<dyn Lock>, Failure> {
         Ok(plain::lock(Name { pool: self.0.clone(), lock: PgAdvisoryLock::new(ask.name) }))
     }
 

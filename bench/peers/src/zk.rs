@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use onelock_bench::networked::Way;
+use onelock_bench::networked::Connector;
 use onelock_bench::plain::{self, Plain};
-use onelock_bench::subject::{Ask, Client, Failure, Lock, Need};
+use onelock_bench::subject::{LockSpec, Client, Failure, Lock, Need};
 use zookeeper_client::{self as zk, Acls, CreateMode, LockOptions, LockPrefix};
 
 pub(crate) struct Recipe;
@@ -16,7 +16,7 @@ pub(crate) struct Recipe;
 struct Session(zk::Client);
 
 #[async_trait]
-impl Way for Recipe {
+impl Connector for Recipe {
     async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
         let connector = zk::Client::connector().with_session_timeout(lease);
         Ok(Arc::new(Session(connector.connect(&server.to_string()).await?)))
@@ -32,7 +32,7 @@ impl Way for Recipe {
 
 #[async_trait]
 impl Client for Session {
-    fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
+    fn prepare(&self, ask: &LockSpec<'_>) -> Result<Arc<dyn Lock>, Failure> {
         Ok(plain::lock(Name { client: self.0.clone(), folder: format!("/peers/{}", ask.name) }))
     }
 

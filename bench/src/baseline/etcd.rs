@@ -10,7 +10,7 @@ use etcd_client::{
 };
 
 use super::{Pair, client};
-use crate::networked::Way;
+use crate::networked::Connector;
 use crate::subject::{Client, Failure};
 
 pub(super) const DRIVER: &str = "etcd-client 0.21";
@@ -18,7 +18,7 @@ pub(super) const DRIVER: &str = "etcd-client 0.21";
 /// A run ends before this lease does: nothing keeps it alive.
 const LEASE: i64 = 3_600;
 
-pub(super) struct Keys;
+pub(super) struct EtcdPair;
 
 #[derive(Clone)]
 struct Connection {
@@ -28,7 +28,7 @@ struct Connection {
 }
 
 #[async_trait]
-impl Way for Keys {
+impl Connector for EtcdPair {
     async fn open(&self, server: SocketAddr, _: Duration) -> Result<Arc<dyn Client>, Failure> {
         let options = ConnectOptions::new().with_require_leader(true);
         let driver = etcd_client::Client::connect([server.to_string()], Some(options)).await?;

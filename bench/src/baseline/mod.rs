@@ -22,17 +22,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::data::Kind;
-use crate::networked::{Networked, Way};
+use crate::networked::{Connector, Networked};
 use crate::plain::{self, Plain};
 use crate::servers::Running;
-use crate::subject::{Ask, Client, Failure, Lock, Subject};
+use crate::subject::{Client, Failure, Lock, LockSpec, Subject};
 
 /// The baselines of a server.
 #[must_use]
 pub fn of(server: &Running) -> Vec<Arc<dyn Subject>> {
     match server.store {
         #[cfg(feature = "etcd")]
-        "etcd" => vec![baseline(server, "etcd", etcd::DRIVER, etcd::Keys)],
+        "etcd" => vec![baseline(server, "etcd", etcd::DRIVER, etcd::EtcdPair)],
         #[cfg(feature = "mysql")]
         "mysql" => vec![
             baseline(server, "mysql", sql::DRIVER, sql::Rows(mysql::Server)),
@@ -54,7 +54,7 @@ pub fn of(server: &Running) -> Vec<Arc<dyn Subject>> {
             ),
         ],
         #[cfg(feature = "redis")]
-        "redis" => vec![baseline(server, "redis", redis::DRIVER, redis::Keys)],
+        "redis" => vec![baseline(server, "redis", redis::DRIVER, redis::RedisPair)],
         #[cfg(feature = "zk")]
         "zk" => vec![baseline(server, "zk", zk::DRIVER, zk::Nodes)],
         _ => Vec::new(),
@@ -62,7 +62,7 @@ pub fn of(server: &Running) -> Vec<Arc<dyn Subject>> {
 }
 
 #[allow(dead_code, reason = "not in a build without servers")]
-fn baseline<W: Way + 'static>(server: &Running, store: &str, driver: &str, way: W) -> Arc<dyn Subject> {
+fn baseline<W: Connector + 'static>(server: &Running, store: &str, driver: &str, way: W) -> Arc<dyn Subject> {
     Arc::new(Networked::new(Kind::Baseline, &format!("{store} baseline"), store, driver, server, way))
 }
 
@@ -86,9 +86,9 @@ trait Pair: Clone + Send + Sync + 'static {
     }
 }
 
-struct Named<P>(P, String);
+struct PairOfName<P>(P, String);
 
-impl<P: Pair> Plain for Named<P> {
+impl<P: Pair> Plain for PairOfName<P> {
     type Kept = P::Kept;
 
     async fn take(&self, _: bool) -> Result<Option<P::Kept>, Failure> {
@@ -109,8 +109,8 @@ struct Requests<P>(P);
 
 #[async_trait]
 impl<P: Pair> Client for Requests<P> {
-    fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
-        Ok(plain::lock(Named(self.0.clone(), ask.name.to_owned())))
+    fn prepare(&self, ask: &LockSpec<'_>) -> Result<Arc<dyn Lock>, Failure> {
+        Ok(plain::lock(PairOfName(self.0.clone(), ask.name.to_owned())))
     }
 
     async fn ping(&self) -> Result<bool, Failure> {

@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Value};
 
 use super::{Pair, client};
-use crate::networked::Way;
+use crate::networked::Connector;
 use crate::subject::{Client, Failure};
 
 pub(super) const DRIVER: &str = "redis 1.8";
@@ -18,7 +18,7 @@ pub(super) const DRIVER: &str = "redis 1.8";
 const RELEASE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-pub(super) struct Keys;
+pub(super) struct RedisPair;
 
 #[derive(Clone)]
 struct Connection {
@@ -28,7 +28,7 @@ struct Connection {
 }
 
 #[async_trait]
-impl Way for Keys {
+impl Connector for RedisPair {
     async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
         let driver = redis::Client::open(format!("redis://{server}/?protocol=resp3"))?;
         let settings = AsyncConnectionConfig::new()

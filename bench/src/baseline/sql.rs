@@ -11,7 +11,7 @@ use sqlx::{Connection, Database};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Pair, client};
-use crate::networked::Way;
+use crate::networked::Connector;
 use crate::subject::{Client, Failure};
 
 pub(super) const DRIVER: &str = "sqlx 0.9";
@@ -91,7 +91,7 @@ impl<D: Dialect> Connections<D> {
 pub(super) struct Rows<D>(pub(super) D);
 
 #[async_trait]
-impl<D: Dialect> Way for Rows<D> {
+impl<D: Dialect> Connector for Rows<D> {
     async fn open(&self, server: SocketAddr, _: Duration) -> Result<Arc<dyn Client>, Failure> {
         let connections = Connections::new(&self.0, server, CONNECTIONS);
         // On PostgreSQL two that make it at the same time get an error: all but the first find it.
@@ -134,7 +134,7 @@ impl<D: Dialect> Pair for Row<D> {
 pub(super) struct Sessions<D>(pub(super) D);
 
 #[async_trait]
-impl<D: Dialect> Way for Sessions<D> {
+impl<D: Dialect> Connector for Sessions<D> {
     async fn open(&self, server: SocketAddr, _: Duration) -> Result<Arc<dyn Client>, Failure> {
         let connections = Connections::new(&self.0, server, SESSIONS);
         connections.execute("SELECT 1", None).await?;

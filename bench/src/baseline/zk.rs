@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use zookeeper_client as zk;
 
 use super::{Pair, client};
-use crate::networked::Way;
+use crate::networked::Connector;
 use crate::subject::{Client, Failure};
 
 pub(super) const DRIVER: &str = "zookeeper-client 0.11";
@@ -21,7 +21,7 @@ pub(super) struct Nodes;
 struct Session(zk::Client);
 
 #[async_trait]
-impl Way for Nodes {
+impl Connector for Nodes {
     async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
         let connector = zk::Client::connector().with_session_timeout(lease);
         let driver = connector.connect(&server.to_string()).await?;

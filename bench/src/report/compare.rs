@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::number;
-use super::table::{Cell, Look, Table};
+use super::table::{Cell, Emphasis, Table};
 use super::terms;
 use super::verdicts::{self, Verdict};
 use super::view::{self, View};
@@ -105,9 +105,9 @@ fn tables(old: &Run, new: &Run) -> [Table; 3] {
                 continue;
             };
             let (table, look) = match verdicts::judge(metric, &figure, &old) {
-                Verdict::Better => (&mut better, Look::Good),
-                Verdict::Worse => (&mut worse, Look::Bad),
-                Verdict::Same => (&mut level, Look::Quiet),
+                Verdict::Better => (&mut better, Emphasis::Good),
+                Verdict::Worse => (&mut worse, Emphasis::Bad),
+                Verdict::Same => (&mut level, Emphasis::Quiet),
             };
             let ratio = Cell::maybe(view::ratio(figure.median, old.median).map(number::times)).look(look);
             let row = [

@@ -32,8 +32,8 @@ impl Ruler {
         (at * 10.0).round() / 10.0
     }
 
-    fn ticks(&self, ticks: &[f64], written: fn(f64) -> String) -> Vec<Mark> {
-        ticks.iter().map(|&tick| Mark { at: self.at(tick), text: written(tick) }).collect()
+    fn ticks(&self, ticks: &[f64], written: fn(f64) -> String) -> Vec<Tick> {
+        ticks.iter().map(|&tick| Tick { at: self.at(tick), text: written(tick) }).collect()
     }
 }
 
@@ -61,7 +61,7 @@ fn decades(values: &[f64]) -> Vec<f64> {
 
 /// A place on paper, with what is written there.
 #[derive(Serialize)]
-pub(super) struct Mark {
+pub(super) struct Tick {
     at: f64,
     text: String,
 }
@@ -77,9 +77,9 @@ pub(super) struct Plot {
     y: String,
     bottom: f64,
     bars: bool,
-    across: Vec<Mark>,
-    up: Vec<Mark>,
-    heads: Vec<Mark>,
+    across: Vec<Tick>,
+    up: Vec<Tick>,
+    heads: Vec<Tick>,
     rows: Vec<DrawnRow>,
     series: Vec<DrawnSeries>,
 }
@@ -151,7 +151,7 @@ impl Rows {
         plot.told = format!("{}: {}.", self.title, self.x);
         for (group, members) in self.groups {
             plot.bottom += HEAD;
-            plot.heads.push(Mark { at: plot.bottom - 6.0, text: group.clone() });
+            plot.heads.push(Tick { at: plot.bottom - 6.0, text: group.clone() });
             for row in members {
                 // Writing to a string does not fail.
                 let _ = write!(plot.told, " {group} {}: {};", row.name, row.told);
@@ -193,11 +193,11 @@ pub(super) struct Series {
 struct DrawnSeries {
     name: String,
     kind: Kind,
-    points: Vec<Point>,
+    points: Vec<PlotPoint>,
 }
 
 #[derive(Serialize)]
-struct Point {
+struct PlotPoint {
     x: f64,
     y: f64,
     range: Option<(f64, f64)>,
@@ -245,7 +245,7 @@ impl Lines {
                 let _ = write!(told, " {text};");
                 let has_range = has_place(true, least) && least < most;
                 let range = has_range.then(|| (up.at(least), up.at(most)));
-                Point { x: across.at(at), y: up.at(value), range, told: text }
+                PlotPoint { x: across.at(at), y: up.at(value), range, told: text }
             });
             drawn.push(DrawnSeries { name, kind, points: points.collect() });
         }

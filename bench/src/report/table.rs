@@ -26,13 +26,13 @@ pub struct Table {
 pub struct Cell {
     /// What it says.
     pub text: String,
-    pub(super) look: Look,
+    pub(super) look: Emphasis,
 }
 
 /// How a cell stands out. Its text says so, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Look {
+pub(super) enum Emphasis {
     Plain,
     Good,
     Bad,
@@ -41,16 +41,16 @@ pub(super) enum Look {
 
 impl Cell {
     pub(super) fn plain(text: impl Into<String>) -> Self {
-        Self { text: text.into(), look: Look::Plain }
+        Self { text: text.into(), look: Emphasis::Plain }
     }
 
-    pub(super) fn look(self, look: Look) -> Self {
+    pub(super) fn look(self, look: Emphasis) -> Self {
         Self { look, ..self }
     }
 
     /// The value, or a dash where nothing was measured.
     pub(super) fn maybe(text: Option<String>) -> Self {
-        text.map_or_else(|| Self::plain("–").look(Look::Quiet), Self::plain)
+        text.map_or_else(|| Self::plain("–").look(Emphasis::Quiet), Self::plain)
     }
 }
 
@@ -91,7 +91,7 @@ impl Table {
             return out;
         }
         let marked = |c: &Cell| match (cell(&c.text), c.look) {
-            (text, Look::Bad) if !text.is_empty() => format!("**{text}**"),
+            (text, Emphasis::Bad) if !text.is_empty() => format!("**{text}**"),
             (text, _) => text,
         };
         let head: Vec<String> = self.head.iter().map(|(name, _)| cell(name)).collect();

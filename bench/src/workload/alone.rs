@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{Task, Workload};
 use crate::data::Metric;
 use crate::measure::{Latencies, Sample, Stretch, figure};
-use crate::subject::{Ask, Failure, LEASE, Lock, Need};
+use crate::subject::{Failure, LEASE, Lock, LockSpec, Need};
 
 /// Repeats `operation` for as long as the effort says, after it has warmed up, and times each; one is `parts` operations.
 async fn repeated<F: Future<Output = Result<(), Failure>> + Send>(
@@ -50,7 +50,7 @@ pub(super) const CYCLE: Workload = Workload {
 
 async fn cycles(task: &Task) -> Result<Sample, Failure> {
     let client = task.connect().await?;
-    let lock = client.prepare(&Ask::exclusive(&task.name))?;
+    let lock = client.prepare(&LockSpec::exclusive(&task.name))?;
     let sample = repeated(task, 1, || cycle(&*lock)).await?;
     client.close().await?;
     Ok(sample.with(Metric::RoundTrips, round_trips(task).await?))
@@ -63,7 +63,7 @@ async fn cycle(lock: &dyn Lock) -> Result<(), Failure> {
 /// Round trips of a cycle, the median of some.
 async fn round_trips(task: &Task) -> Result<Option<f64>, Failure> {
     let Some((client, tap)) = task.subject.connect_tapped(LEASE).await? else { return Ok(None) };
-    let lock = client.prepare(&Ask::exclusive(&task.name))?;
+    let lock = client.prepare(&LockSpec::exclusive(&task.name))?;
     // The first ones prepare statements and load scripts.
     for _ in 0..5 {
         cycle(&*lock).await?;
@@ -91,8 +91,8 @@ pub(super) const TRY_BUSY: Workload = Workload {
 
 async fn tries(task: &Task) -> Result<Sample, Failure> {
     let (holder, client) = (task.connect().await?, task.connect().await?);
-    let held = holder.prepare(&Ask::exclusive(&task.name))?.take().await?;
-    let lock = client.prepare(&Ask::exclusive(&task.name))?;
+    let held = holder.prepare(&LockSpec::exclusive(&task.name))?.take().await?;
+    let lock = client.prepare(&LockSpec::exclusive(&task.name))?;
     let refused = || async {
         match lock.try_take().await? {
             None => Ok(()),
@@ -121,7 +121,7 @@ async fn reentries(task: &Task) -> Result<Sample, Failure> {
     /// How many are timed together: one takes about as long as reading the clock.
     const TOGETHER: u32 = 100;
     let client = task.connect().await?;
-    let held = client.prepare(&Ask::exclusive(&task.name))?.take().await?;
+    let held = client.prepare(&LockSpec::exclusive(&task.name))?.take().await?;
     let again = || async {
         for _ in 0..TOGETHER {
             held.again()?.release().await?;
@@ -172,7 +172,7 @@ async fn connections(task: &Task) -> Result<Sample, Failure> {
     for _ in 0..task.effort.connections {
         let began = Instant::now();
         let client = task.connect().await?;
-        let held = client.prepare(&Ask::exclusive(&task.name))?.take().await?;
+        let held = client.prepare(&LockSpec::exclusive(&task.name))?.take().await?;
         latencies.add(began.elapsed());
         held.release().await?;
         client.close().await?;

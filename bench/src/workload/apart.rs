@@ -18,7 +18,7 @@ use super::crowds::{ANSWER, BEGIN, CONTENDERS, HOLD, hand_over};
 use super::{Size, Task, Workload};
 use crate::measure::{Sample, Stretch};
 use crate::ours::Ours;
-use crate::subject::{Ask, Failure, LEASE, Need, Subject as _};
+use crate::subject::{Failure, LEASE, LockSpec, Need, Subject as _};
 use crate::trace::{Trace, Turn};
 
 const NO_HOLD: &str = "no hold";
@@ -131,7 +131,7 @@ pub fn serve() -> Result<(), Failure> {
 async fn work() -> Result<Done, Failure> {
     let Job { url, name, habit } = read()?;
     let client = Ours::new(None, &url)?.connect(LEASE).await?;
-    let lock = client.prepare(&Ask { name: &name, mode: habit.mode, fair: habit.fair })?;
+    let lock = client.prepare(&LockSpec { name: &name, mode: habit.mode, fair: habit.fair })?;
     // The first request of a connection may bring others with it.
     lock.take().await?.release().await?;
     answer(&Ok(Done::default()))?;

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::Task;
 use crate::data::Metric;
 use crate::measure::{Latencies, Sample, Stretch};
-use crate::subject::{Ask, Client, Failure, LEASE, Lock, Mode, Subject};
+use crate::subject::{Client, Failure, LEASE, Lock, LockSpec, Mode, Subject};
 use crate::trace::{Trace, Turn};
 
 /// What a contender does.
@@ -49,7 +49,7 @@ pub(super) async fn crowd(task: &Task, habits: &[Habit]) -> Result<Crowd, Failur
     let clients = clients(&task.subject, habits.len(), LEASE).await?;
     let mut locks = Vec::new();
     for (client, habit) in clients.iter().zip(habits) {
-        let lock = client.prepare(&Ask { name: &task.name, mode: habit.mode, fair: habit.fair })?;
+        let lock = client.prepare(&LockSpec { name: &task.name, mode: habit.mode, fair: habit.fair })?;
         // The first request of a connection may bring others with it.
         lock.take().await?.release().await?;
         locks.push((lock, *habit));

@@ -6,7 +6,7 @@ use super::crowd::{Crowd, Habit, all_at_once, crowd};
 use super::{Size, Task, Workload};
 use crate::data::Metric;
 use crate::measure::Sample;
-use crate::subject::{Ask, Failure, Mode, Need};
+use crate::subject::{Failure, LockSpec, Mode, Need};
 
 /// How long a lock is held where others must have asked for it before it is given back.
 pub(super) const HOLD: Duration = Duration::from_millis(2);
@@ -49,8 +49,8 @@ pub(super) const NAMES: Workload = Workload {
 async fn names(task: &Task) -> Result<Sample, Failure> {
     let client = task.connect().await?;
     // The first request of a connection may bring others with it.
-    client.prepare(&Ask::exclusive(&task.name))?.take().await?.release().await?;
-    let prepared = |n| client.prepare(&Ask::exclusive(&format!("{}-{n}", task.name)));
+    client.prepare(&LockSpec::exclusive(&task.name))?.take().await?.release().await?;
+    let prepared = |n| client.prepare(&LockSpec::exclusive(&format!("{}-{n}", task.name)));
     let alone = Habit { alone: true, ..Habit::BUSY };
     let locks = (0..task.size.count()).map(|n| Ok((prepared(n)?, alone))).collect::<Result<_, Failure>>();
     let crowd = all_at_once(task, locks?).await?;

@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use super::{Size, Task, Workload};
 use crate::data::Metric;
 use crate::measure::{Sample, Stretch};
-use crate::subject::{Ask, Failure, Held, Need};
+use crate::subject::{Failure, Held, LockSpec, Need};
 
 /// How many are taken and given back at once.
 const TOGETHER: usize = 64;
@@ -28,11 +28,11 @@ pub(super) const HELD: Workload = Workload {
 async fn held(task: &Task) -> Result<Sample, Failure> {
     let lease = task.effort.held.1;
     let client = task.subject.connect(lease).await?;
-    client.prepare(&Ask::exclusive(&task.name))?.take().await?.release().await?;
+    client.prepare(&LockSpec::exclusive(&task.name))?.take().await?.release().await?;
     let allocated = || task.effort.memory.map(|memory| memory());
     let before = allocated();
     let take = |n| {
-        let lock = client.prepare(&Ask::exclusive(&format!("{}-{n}", task.name)));
+        let lock = client.prepare(&LockSpec::exclusive(&format!("{}-{n}", task.name)));
         async move { lock?.take().await }
     };
     let all: Vec<_> =

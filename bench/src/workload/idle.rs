@@ -9,7 +9,7 @@ use super::crowd::{clients, close};
 use super::{Size, Task, Workload};
 use crate::data::Metric;
 use crate::measure::{Sample, Stretch};
-use crate::subject::{Ask, Failure, Need};
+use crate::subject::{Failure, LockSpec, Need};
 
 /// How long after the last has asked all stand in the line, and have asked what they had to.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -37,17 +37,22 @@ async fn idle(task: &Task) -> Result<Sample, Failure> {
     let lease = task.effort.idle;
     let one_client = task.size.name == TASKS;
     let holder = task.subject.connect(lease).await?;
-    let held = holder.prepare(&Ask::exclusive(&task.name))?.take().await?;
+    let held = holder.prepare(&LockSpec::exclusive(&task.name))?.take().await?;
     let clients = clients(&task.subject, if one_client { 1 } else { task.size.count() }, lease).await?;
     for client in &clients {
         // The first request of a connection may bring others with it, and buffers.
-        client.prepare(&Ask::exclusive(&format!("{}-first", task.name)))?.take().await?.release().await?;
+        client
+            .prepare(&LockSpec::exclusive(&format!("{}-first", task.name)))?
+            .take()
+            .await?
+            .release()
+            .await?;
     }
     let allocated = || task.effort.memory.filter(|_| one_client).map(|memory| memory());
     let before = allocated();
     let mut waiters = JoinSet::new();
     for client in clients.iter().cycle().take(task.size.count()) {
-        let lock = client.prepare(&Ask::exclusive(&task.name))?;
+        let lock = client.prepare(&LockSpec::exclusive(&task.name))?;
         waiters.spawn(async move { lock.take().and_then(|held| held.release()).await });
     }
     tokio::time::sleep(SETTLE).await;

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::{Task, Workload, fresh_name};
 use crate::measure::{Latencies, Sample};
-use crate::subject::{Ask, Failure, Need, Subject};
+use crate::subject::{Failure, LockSpec, Need, Subject};
 
 /// How long the heir has been waiting when the holder dies: by then it stands in the line.
 const WAITED: Duration = Duration::from_millis(200);
@@ -37,14 +37,14 @@ async fn takeover(task: &Task) -> Result<Sample, Failure> {
 async fn crash(subject: &Arc<dyn Subject>, lease: Duration) -> Result<Duration, Failure> {
     let name = fresh_name("takeover");
     let heir = subject.connect(lease).await?;
-    let lock = heir.prepare(&Ask::exclusive(&name))?;
+    let lock = heir.prepare(&LockSpec::exclusive(&name))?;
     let (holds, is_held) = oneshot::channel();
     let theirs = Arc::clone(subject);
     let dying = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (client, held) = runtime.block_on(async {
             let client = theirs.connect(lease).await?;
-            let held = client.prepare(&Ask::exclusive(&name))?.take().await?;
+            let held = client.prepare(&LockSpec::exclusive(&name))?.take().await?;
             // Its heir may have failed.
             let _ = holds.send(());
             tokio::time::sleep(WAITED).await;

@@ -65,13 +65,13 @@ pub(super) enum Taken {
 }
 
 /// A store that is away: said once, and waited for as long as the lock is.
-struct Outage {
+struct StoreOutage {
     wait: Wait,
     said: bool,
     pause: Duration,
 }
 
-impl Outage {
+impl StoreOutage {
     /// The first and the longest pause before the store is asked again.
     const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -111,7 +111,7 @@ pub(super) async fn connect(url: &str, wait: Wait, signals: &mut Signals) -> Res
 }
 
 async fn reach(url: &str, wait: Wait) -> Result<Locks, Failure> {
-    let mut outage = Outage::new(wait);
+    let mut outage = StoreOutage::new(wait);
     loop {
         let connected = store::connect(Some(url.to_owned()));
         // Without a wait the store's own time-outs are its bounds.
@@ -136,7 +136,7 @@ pub(super) async fn take(
     wait: Wait,
     signals: &mut Signals,
 ) -> Result<Taken, Failure> {
-    let mut outage = Outage::new(wait);
+    let mut outage = StoreOutage::new(wait);
     loop {
         let acquisition = async {
             match (wait, wait.left()) {
@@ -157,7 +157,7 @@ pub(super) async fn take(
         };
         if answered.get() {
             // It was there meanwhile: another outage.
-            outage = Outage::new(wait);
+            outage = StoreOutage::new(wait);
         }
         tokio::select! {
             biased;

@@ -47,7 +47,7 @@ async fn follow(locks: &Locks, name: &LockName, args: &WatchArgs) -> Result<Infa
     let (mut seen, mut away) = (None, Away::default());
     loop {
         if let Some(snapshot) = away.over(locks.inspect(name).await)? {
-            let now = Line::of(snapshot);
+            let now = LineView::of(snapshot);
             for (event, entry) in now.since(seen.as_ref()) {
                 tell(name, event, entry, args.json)?;
             }
@@ -79,12 +79,12 @@ fn tell(name: &LockName, event: &'static str, entry: Option<&Entry>, as_json: bo
 type Entries = BTreeMap<Option<FencingToken>, Entry>;
 
 /// A line.
-struct Line {
+struct LineView {
     holders: Entries,
     waiters: Entries,
 }
 
-impl Line {
+impl LineView {
     fn of(snapshot: Snapshot) -> Self {
         let by_token = |entries: Vec<Entry>| entries.into_iter().map(|entry| (entry.token, entry)).collect();
         let (holders, waiters) = Entry::of(snapshot);
@@ -123,13 +123,13 @@ mod tests {
     use super::*;
     use onelock::{EntryView, Mode};
 
-    fn line(holders: &[i64], waiters: &[i64]) -> Line {
+    fn line(holders: &[i64], waiters: &[i64]) -> LineView {
         let view = |token: &i64| EntryView::new(FencingToken::new(*token).unwrap(), Mode::Exclusive, "");
         let views = |tokens: &[i64]| tokens.iter().map(view).collect();
-        Line::of(Snapshot::new(LockName::new("a").unwrap(), views(holders), views(waiters)))
+        LineView::of(Snapshot::new(LockName::new("a").unwrap(), views(holders), views(waiters)))
     }
 
-    fn told(before: Option<&Line>, now: &Line) -> Vec<String> {
+    fn told(before: Option<&LineView>, now: &LineView) -> Vec<String> {
         let word = |(event, entry): (&str, Option<&Entry>)| match entry.and_then(|entry| entry.token) {
             Some(token) => format!("{event} {token}"),
             None => event.to_owned(),

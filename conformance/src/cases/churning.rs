@@ -14,7 +14,7 @@ use crate::case::{Need, table};
 use crate::churn;
 use crate::ctx::{Ctx, PATIENCE, all, in_time, patient, within};
 use crate::fenced::Fenced;
-use crate::history::{self, Hold};
+use crate::history::{self, KnownHold};
 use crate::rng::Rng;
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq};
@@ -43,7 +43,7 @@ impl Task {
         guard: Guard,
         asked: Timestamp,
         time: Duration,
-    ) -> Verdict<Hold> {
+    ) -> Verdict<KnownHold> {
         let who = (number, self.number, lock.mode());
         match churn::hold(&self.clock, guard, who, asked, time).await {
             (_, Err(error)) if error.kind() != ErrorKind::Lost => Err(error.into()),
@@ -73,7 +73,7 @@ async fn work_of<T: Send + 'static, F: Future<Output = Verdict<Vec<T>>> + Send +
 }
 
 /// Fails with the first violation, as a readable timeline.
-fn verdict(holds: &[Hold], fifo: bool) -> Verdict {
+fn verdict(holds: &[KnownHold], fifo: bool) -> Verdict {
     // A guard that was lost before its token was read proves nothing.
     let holds: Vec<_> = holds.iter().copied().filter(|hold| hold.token > 0).collect();
     let found = history::check(&holds).or_else(|| if fifo { history::fifo(&holds) } else { None });

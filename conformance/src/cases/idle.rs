@@ -66,7 +66,7 @@ async fn an_idle_waiter_costs_the_same_in_any_line(ctx: &Ctx) -> Verdict {
         let sizes = if mode == Mode::Exclusive { &SIZES[..] } else { &SIZES[..2] };
         let (mut idle, mut renewed) = (Vec::new(), Vec::new());
         for size in sizes {
-            let mut line = Line::start(ctx, mode, *size).await?;
+            let mut line = IdleLine::start(ctx, mode, *size).await?;
             if mode == Mode::Exclusive {
                 idle.push(line.idle(ctx).await?);
             }
@@ -109,7 +109,7 @@ async fn watched(ctx: &Ctx, link: &Link, count: usize) -> Verdict<Cost> {
 }
 
 /// Waiters of one client at the level of verbs, each waiting to be notified.
-struct Line {
+struct IdleLine {
     link: Arc<Link>,
     client: Arc<dyn Backend>,
     holder: Arc<dyn Backend>,
@@ -118,7 +118,7 @@ struct Line {
     waits: JoinSet<()>,
 }
 
-impl Line {
+impl IdleLine {
     async fn start(ctx: &Ctx, mode: Mode, size: usize) -> Verdict<Self> {
         let link = Link::new();
         let (holder, client) = (ctx.backend().await?, ctx.connect_by(&link).await?);

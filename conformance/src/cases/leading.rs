@@ -25,7 +25,7 @@ table! {
 
 /// How the work of a term ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum TermEnd {
     StepDown,
     Error,
     Panic,
@@ -82,7 +82,7 @@ async fn terms_end_in_every_way(ctx: &Ctx) -> Verdict {
         (ctx.units(5), Arc::new(Alone::default()), Observers::start(ctx, NAME).await?);
     let (began, mut begun) = mpsc::unbounded_channel();
     let mut candidates = JoinSet::new();
-    for way in [Way::StepDown, Way::Error, Way::Panic, Way::Blocks] {
+    for way in [TermEnd::StepDown, TermEnd::Error, TermEnd::Panic, TermEnd::Blocks] {
         let locks = ctx.locks_for(lease).await?;
         let (alone, began) = (Arc::clone(&alone), began.clone());
         candidates.spawn(async move {
@@ -91,22 +91,22 @@ async fn terms_end_in_every_way(ctx: &Ctx) -> Verdict {
             let mut terms = 0;
             let lead = |term: Term| {
                 terms += 1;
-                let way = if terms > 1 && way != Way::Panic { Way::Done } else { way };
+                let way = if terms > 1 && way != TermEnd::Panic { TermEnd::Done } else { way };
                 let (alone, began) = (Arc::clone(&alone), began.clone());
                 async move {
                     let _inside = alone.enter(vec![0]);
                     let _told = began.send(term.token().ok());
                     tokio::time::sleep(lease / 16).await;
                     match way {
-                        Way::StepDown => {
+                        TermEnd::StepDown => {
                             term.step_down().await;
                             std::future::pending().await
                         }
-                        Way::Error => {}
-                        Way::Panic => panic_on_purpose(),
+                        TermEnd::Error => {}
+                        TermEnd::Panic => panic_on_purpose(),
                         // Renewals go on on another thread.
-                        Way::Blocks => std::thread::sleep(lease * 5 / 4),
-                        Way::Done => return Ok(term.is_leader()),
+                        TermEnd::Blocks => std::thread::sleep(lease * 5 / 4),
+                        TermEnd::Done => return Ok(term.is_leader()),
                     }
                     Err("on purpose")
                 }

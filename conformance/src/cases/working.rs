@@ -31,21 +31,21 @@ const ROUNDS: u32 = 60;
 
 /// How a hold ends under its work.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum HoldEnd {
     Lease,
     MaxHold,
     Delay,
 }
 
-fn ends(ctx: &Ctx) -> Vec<End> {
-    let mut ends = vec![End::Lease, End::MaxHold];
+fn ends(ctx: &Ctx) -> Vec<HoldEnd> {
+    let mut ends = vec![HoldEnd::Lease, HoldEnd::MaxHold];
     if ctx.harness().capabilities().delay {
-        ends.push(End::Delay);
+        ends.push(HoldEnd::Delay);
     }
     ends
 }
 
-impl End {
+impl HoldEnd {
     /// The lock whose hold ends so, and how long the store keeps its entry at least.
     fn lock(self, ctx: &Ctx, locks: &Locks) -> Verdict<(Lock, Duration)> {
         let (short, long) = (ctx.units(3), ctx.units(5));
@@ -84,7 +84,7 @@ async fn lost_locks_stay_until_their_guard_goes(ctx: &Ctx) -> Verdict {
         let waiter = next(ctx, &other).await?;
         let lost = guard.as_ref().context("the guard")?.lost();
         ctx.soon("the loss is told", lost).await?;
-        if matches!(end, End::Delay) {
+        if matches!(end, HoldEnd::Delay) {
             guard = None;
         }
         let (from, got) = ctx.soon("the next one holds", waiter).await???;
@@ -142,7 +142,7 @@ impl Stamps {
 
 /// How long the work went on under the next one's hold; `None` when this process, or the thread of the work, did not run for
 /// part of the time.
-async fn one_end(ctx: &Ctx, end: End, locks: &Locks, other: &Locks) -> Verdict<Option<Duration>> {
+async fn one_end(ctx: &Ctx, end: HoldEnd, locks: &Locks, other: &Locks) -> Verdict<Option<Duration>> {
     let (lock, _) = end.lock(ctx, locks)?;
     let guard = lock.acquire().await?;
     let waiter = next(ctx, other).await?;

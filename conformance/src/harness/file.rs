@@ -15,7 +15,7 @@ use crate::verdict::{Context as _, Verdict};
 
 /// How the suite looks into the file past the store.
 #[async_trait]
-pub trait Look: Send + Sync + 'static {
+pub trait FileInspector: Send + Sync + 'static {
     /// The entries in the file.
     async fn residue(&self, file: &Path) -> Verdict<Vec<String>>;
 
@@ -28,14 +28,19 @@ pub struct File {
     name: &'static str,
     driver: Driver,
     capabilities: Capabilities,
-    look: Arc<dyn Look>,
+    look: Arc<dyn FileInspector>,
     is_folder: bool,
 }
 
 impl File {
     /// The store that `driver` opens from `scheme:///path`, with what it declares.
     #[must_use]
-    pub fn new(name: &'static str, driver: Driver, capabilities: Capabilities, look: impl Look) -> Self {
+    pub fn new(
+        name: &'static str,
+        driver: Driver,
+        capabilities: Capabilities,
+        look: impl FileInspector,
+    ) -> Self {
         Self { name, driver, capabilities, look: Arc::new(look), is_folder: false }
     }
 
@@ -87,7 +92,7 @@ impl Harness for File {
 struct Fresh {
     driver: Driver,
     file: PathBuf,
-    look: Arc<dyn Look>,
+    look: Arc<dyn FileInspector>,
     /// Counts what goes through the clients that are never cut.
     link: Arc<Link>,
     _folder: TempDir,

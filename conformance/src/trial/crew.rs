@@ -31,7 +31,7 @@ const ORDER: &str = "ONELOCK_TRIAL_CLIENT";
 
 /// What a client process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Order {
+struct ClientOrder {
     plan: Plan,
     number: u32,
     url: String,
@@ -44,7 +44,7 @@ pub fn run_if_asked(harness: &Arc<dyn Harness>) -> Option<ExitCode> {
     child::run_if_asked(ORDER, |order| serve(harness, order))
 }
 
-fn serve(harness: &Arc<dyn Harness>, order: Order) -> Verdict {
+fn serve(harness: &Arc<dyn Harness>, order: ClientOrder) -> Verdict {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
     let worked = runtime.block_on(async {
         let (stop, stopped) = watch::channel(false);
@@ -111,7 +111,7 @@ pub struct Client {
     pub number: u32,
     /// The way to the store.
     pub link: Arc<Link>,
-    order: Order,
+    order: ClientOrder,
     journals: Mutex<Vec<Tail>>,
     body: tokio::sync::Mutex<Body>,
 }
@@ -206,7 +206,7 @@ impl Client {
             (false, false) => ctx.store().url_by(&link).await?,
         };
         let seed = ctx.rng().bits();
-        let order = Order { plan: plan.clone(), number, url, journal: file.clone(), seed };
+        let order = ClientOrder { plan: plan.clone(), number, url, journal: file.clone(), seed };
         let body = if lacks(Need::Processes) {
             let backend = ctx.store().connect_by(&link).await?;
             let (stop, stopped) = watch::channel(false);
@@ -272,7 +272,7 @@ impl Client {
             child.kill().await?;
         }
         let next = self.order.journal.with_extension(format!("{seed}.jsonl"));
-        *body = process(&Order { journal: next.clone(), seed, ..self.order.clone() })?;
+        *body = process(&ClientOrder { journal: next.clone(), seed, ..self.order.clone() })?;
         self.journals.lock().push(Tail::of(next));
         Ok(())
     }
@@ -317,7 +317,7 @@ impl Client {
     }
 }
 
-fn process(order: &Order) -> Verdict<Body> {
+fn process(order: &ClientOrder) -> Verdict<Body> {
     let (child, input) = child::start(ORDER, order, Stdio::null())?;
     Ok(Body::Process { child: Box::new(child), input })
 }

@@ -10,7 +10,7 @@ use super::crew::Crew;
 use super::event::{self, Event, How};
 use super::resource::Resource;
 use super::work::LEAD;
-use crate::history::{self, Hold, Violation};
+use crate::history::{self, KnownHold, Violation};
 use crate::verdict::{Context as _, Verdict};
 
 /// What a trial found.
@@ -111,17 +111,17 @@ pub fn judge(crew: &Crew, plan: &Plan) -> Verdict<Findings> {
 }
 
 /// The holds in one journal; everything else is counted.
-fn of_one(client: u32, events: &[Event], findings: &mut Findings) -> Verdict<Vec<Hold>> {
+fn of_one(client: u32, events: &[Event], findings: &mut Findings) -> Verdict<Vec<KnownHold>> {
     // Written when it ran again, which may be after what it was told then.
     let still = |event: &Event| if let Event::Still { from, to } = event { Some((*from, *to)) } else { None };
     let still: Vec<_> = events.iter().filter_map(still).collect();
-    let mut holds: HashMap<u64, Hold> = HashMap::new();
+    let mut holds: HashMap<u64, KnownHold> = HashMap::new();
     for event in events {
         match event {
             Event::Held { hold, lock, mode, token, asked, from } => {
                 let mode: Mode = mode.parse()?;
                 let (lock, token, asked, from) = (*lock, *token, *asked, *from);
-                holds.insert(*hold, Hold { lock, client, mode, token, asked, from, until: from });
+                holds.insert(*hold, KnownHold { lock, client, mode, token, asked, from, until: from });
             }
             Event::Seen { hold, at } => holds.get_mut(hold).context("a hold that never began")?.until = *at,
             Event::Over { hold, until, how } => {
@@ -163,7 +163,7 @@ fn of_one(client: u32, events: &[Event], findings: &mut Findings) -> Verdict<Vec
 }
 
 /// The first violation of each kind.
-fn violations(holds: &[Hold], plan: &Plan) -> Vec<Violation> {
+fn violations(holds: &[KnownHold], plan: &Plan) -> Vec<Violation> {
     let mut found: Vec<_> = history::exclusion(holds).into_iter().collect();
     if plan.fencing {
         found.extend(history::tokens(holds));

@@ -62,15 +62,15 @@ async fn serve(stream: TcpStream, lists: Arc<Fenced>) {
 
 /// What can be asked of the resource.
 #[derive(Serialize, Deserialize)]
-enum Ask {
+enum ResourceRequest {
     Read(i64),
     Write(i64, u64, (usize, usize)),
 }
 
 fn answer(lists: &Fenced, line: &str) -> serde_json::Result<String> {
     match serde_json::from_str(line)? {
-        Ask::Read(token) => serde_json::to_string(&lists.read(token)),
-        Ask::Write(token, item, read) => serde_json::to_string(&lists.write(token, item, read)),
+        ResourceRequest::Read(token) => serde_json::to_string(&lists.read(token)),
+        ResourceRequest::Write(token, item, read) => serde_json::to_string(&lists.write(token, item, read)),
     }
 }
 
@@ -92,7 +92,7 @@ impl Pen {
         Ok(Self { to, from: BufReader::new(from).lines() })
     }
 
-    async fn ask<T: DeserializeOwned>(&mut self, ask: Ask) -> Verdict<T> {
+    async fn ask<T: DeserializeOwned>(&mut self, ask: ResourceRequest) -> Verdict<T> {
         let line = format!("{}\n", serde_json::to_string(&ask)?);
         self.to.write_all(line.as_bytes()).await.context("the resource")?;
         let answer = self.from.next_line().await?.context("the resource has gone")?;
@@ -104,7 +104,7 @@ impl Pen {
     /// # Errors
     /// When the resource has gone.
     pub async fn read(&mut self, token: i64) -> Verdict<(usize, usize)> {
-        self.ask(Ask::Read(token)).await
+        self.ask(ResourceRequest::Read(token)).await
     }
 
     /// Writes both lists back with one item more; whether the one that checks tokens took it.
@@ -112,7 +112,7 @@ impl Pen {
     /// # Errors
     /// When the resource has gone.
     pub async fn write(&mut self, token: i64, item: u64, read: (usize, usize)) -> Verdict<bool> {
-        self.ask(Ask::Write(token, item, read)).await
+        self.ask(ResourceRequest::Write(token, item, read)).await
     }
 }
 

@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use folder_store::{CAPABILITIES, DRIVER};
 use onelock::toolkit::Lines;
 use onelock_conformance::Verdict;
-use onelock_conformance::harness::file::{File, Look};
+use onelock_conformance::harness::file::{File, FileInspector};
 
 /// How the suite looks at what is left, past the store.
 struct State;
 
 #[async_trait]
-impl Look for State {
+impl FileInspector for State {
     async fn residue(&self, folder: &Path) -> Verdict<Vec<String>> {
         let mut names = Vec::new();
         for file in states(folder)? {

@@ -142,7 +142,7 @@ impl LockSet {
     /// # Cancel safety
     /// Dropping the future gives back in the background what was taken.
     pub async fn acquire(&self) -> Result<GuardSet> {
-        let mut taken = Taken(GuardSet { guards: Vec::new() });
+        let mut taken = PartialSet(GuardSet { guards: Vec::new() });
         for lock in &self.locks {
             let guard = taken.0.run(lock.acquire()).await??;
             taken.0.guards.push(guard);
@@ -170,7 +170,7 @@ impl LockSet {
     /// # Cancel safety
     /// As [`LockSet::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<GuardSet>> {
-        let mut taken = Taken(GuardSet { guards: Vec::new() });
+        let mut taken = PartialSet(GuardSet { guards: Vec::new() });
         let clock = self.locks.first().map(|lock| &lock.client.clock);
         let now = || clock.map_or(Timestamp::default(), |clock| clock.now());
         let until = now() + timeout;
@@ -184,15 +184,15 @@ impl LockSet {
 }
 
 /// What a set has while it takes the others: all of it goes back, and at once, unless it is completed.
-struct Taken(GuardSet);
+struct PartialSet(GuardSet);
 
-impl Taken {
+impl PartialSet {
     fn completed(mut self) -> GuardSet {
         GuardSet { guards: std::mem::take(&mut self.0.guards) }
     }
 }
 
-impl Drop for Taken {
+impl Drop for PartialSet {
     fn drop(&mut self) {
         // No work has run under them, so no least time is kept.
         self.0.guards.drain(..).for_each(Guard::give_back_unused);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fanout::{Answer, count, tally};
-use super::hold::{Mark, QuorumHold};
+use super::hold::{GroupMark, QuorumHold};
 use super::renew::renew;
 use super::shared::Shared;
 use crate::backend::{Backend, Busy, Grant, Raise, Renewal, Renewed, Request, Standing};
@@ -13,7 +13,7 @@ use crate::model::request::may_have_joined;
 use crate::token::FencingToken;
 
 pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<Standing> {
-    let (owner, mark, note) = (request.holder, Mark::random()?, request.note.clone());
+    let (owner, mark, note) = (request.holder, GroupMark::random()?, request.note.clone());
     let mut request = request.clone().queue(false).note(mark.on(&note, None)?);
     let known =
         shared.holds.lock().get(&owner).filter(|hold| hold.request.name == request.name).map(|h| h.token);

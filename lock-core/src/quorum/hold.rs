@@ -34,11 +34,11 @@ impl QuorumHold {
 /// Marks the entries of one attempt in the members' notes, so that people and [`super::inspect`] see what belongs
 /// together. Random, and not the holder id: a reader can release nothing with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Mark(u64);
+pub(super) struct GroupMark(u64);
 
 const OPEN: &str = " [quorum ";
 
-impl Mark {
+impl GroupMark {
     pub(super) fn random() -> Result<Self> {
         let high = crate::holder::HolderId::random()?.as_u128() >> 64;
         Ok(Self(u64::try_from(high).unwrap_or_default()))
@@ -70,19 +70,19 @@ mod tests {
 
     #[test]
     fn marks_are_read_back_and_long_notes_are_cut() {
-        let mark = Mark(0xfeed);
+        let mark = GroupMark(0xfeed);
         let token = FencingToken::new(42).unwrap();
         for text in ["", "host a", "odd ] text [quorum 1]", &"ü".repeat(256)] {
             let note = Note::new(text).unwrap();
             for token in [None, Some(token)] {
                 let marked = mark.on(&note, token).unwrap();
-                let (read, kept, number) = Mark::read(marked.as_str()).unwrap();
+                let (read, kept, number) = GroupMark::read(marked.as_str()).unwrap();
                 assert_eq!((read, number), (mark, token));
                 assert!(text.starts_with(kept) && (kept == text || text.len() > 470), "{kept}");
             }
         }
         for foreign in ["", "]", "somebody's", " [quorum xyz]", "[quorum 1"] {
-            assert_eq!(Mark::read(foreign), None, "{foreign}");
+            assert_eq!(GroupMark::read(foreign), None, "{foreign}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::fanout::{count, tally};
-use super::hold::Mark;
+use super::hold::GroupMark;
 use super::shared::Shared;
 use crate::backend::{Backend, Release};
 use crate::error::{Error, Result};
@@ -69,12 +69,12 @@ async fn look(shared: &Arc<Shared>, name: &LockName) -> Result<Seen> {
         return Err(shared.too_few(answered, &errors));
     }
     let silent = shared.members.len() - answered;
-    let mut groups: BTreeMap<Mark, Group> = BTreeMap::new();
+    let mut groups: BTreeMap<GroupMark, Group> = BTreeMap::new();
     for (member, answer) in answers.into_iter().enumerate() {
         let Some(Ok(snapshot)) = answer else { continue };
         for entry in snapshot.holders {
             // What has no mark was put there without the quorum.
-            if let Some((mark, ..)) = Mark::read(&entry.note) {
+            if let Some((mark, ..)) = GroupMark::read(&entry.note) {
                 groups.entry(mark).or_default().push((member, entry));
             }
         }
@@ -86,12 +86,12 @@ async fn look(shared: &Arc<Shared>, name: &LockName) -> Result<Seen> {
 
 /// A group as one entry. Who joined late tells the token; without such an entry it is the largest number.
 fn view(group: &Group) -> Option<EntryView> {
-    let noted = group.iter().find_map(|(_, entry)| Mark::read(&entry.note)?.2);
+    let noted = group.iter().find_map(|(_, entry)| GroupMark::read(&entry.note)?.2);
     // All numbers of a group are of one epoch, which some members' carry and others' do not.
     let epoch = group.iter().map(|(_, entry)| TokenEpoch::of(entry.token.get())).max()?;
     let mut shown = group.iter().max_by_key(|(_, entry)| epoch.shown(entry.token))?.1.clone();
     shown.token = noted.unwrap_or(epoch.shown(shown.token));
-    shown.note = Mark::read(&shown.note).map_or_else(String::new, |(_, text, _)| text.to_owned());
+    shown.note = GroupMark::read(&shown.note).map_or_else(String::new, |(_, text, _)| text.to_owned());
     shown.age = group.iter().filter_map(|(_, entry)| entry.age).max();
     shown.expires_in = group.iter().filter_map(|(_, entry)| entry.expires_in).max();
     Some(shown)

@@ -32,7 +32,7 @@ const PROOF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const PING: Duration = Duration::from_secs(15);
 
 /// How listening ended.
-enum End {
+enum Ending {
     /// The connection was lost.
     Lost,
     /// Two connections met the same session of the server.
@@ -54,7 +54,7 @@ pub(super) async fn listen(client: Arc<Client>, inbox: Arc<Inbox>) {
             inbox.ask_all();
         }
         pause = match end {
-            Ok(End::Pooled) => POOLED,
+            Ok(Ending::Pooled) => POOLED,
             _ if listened => AGAIN.0,
             _ => (pause * 2).min(AGAIN.1),
         };
@@ -63,16 +63,16 @@ pub(super) async fn listen(client: Arc<Client>, inbox: Arc<Inbox>) {
 }
 
 /// Listens until the connection is lost.
-async fn listen_once(client: &Client, inbox: &Inbox) -> Result<End, sqlx::Error> {
+async fn listen_once(client: &Client, inbox: &Inbox) -> Result<Ending, sqlx::Error> {
     let config = &client.pool.server.config;
     let limit = config.connect_timeout + config.request_timeout;
     // A server that stands still must not hold this up for ever.
-    let Ok(begun) = timeout(limit, begin(client)).await else { return Ok(End::Lost) };
-    let Some(mut listener) = begun? else { return Ok(End::Pooled) };
+    let Ok(begun) = timeout(limit, begin(client)).await else { return Ok(Ending::Lost) };
+    let Some(mut listener) = begun? else { return Ok(Ending::Pooled) };
     // That the sessions were two proves nothing: a busy pooler has several. Through one that gives each transaction
     // a session of its choice the proof never arrives. One for each connection: a session of a pooler still listens for the
     // client that had it before.
-    let Ok(proof) = HolderId::random().map(HolderId::to_hex) else { return Ok(End::Lost) };
+    let Ok(proof) = HolderId::random().map(HolderId::to_hex) else { return Ok(Ending::Lost) };
     let mut patience = PROOF.0;
     prove(client, &proof).await;
     loop {
@@ -80,7 +80,7 @@ async fn listen_once(client: &Client, inbox: &Inbox) -> Result<End, sqlx::Error>
         match timeout(if listens { PING } else { patience }, listener.try_recv()).await {
             Ok(received) => match received? {
                 Some(notification) => deliver(client, inbox, &notification, &proof),
-                None => return Ok(End::Lost),
+                None => return Ok(Ending::Lost),
             },
             Err(_) if !listens => {
                 client.channel.tried.notify_one();
@@ -91,7 +91,7 @@ async fn listen_once(client: &Client, inbox: &Inbox) -> Result<End, sqlx::Error>
             // A connection whose other end is gone without a word would be silent for ever.
             Err(_) => {
                 let ping = timeout(limit, listener.execute("SELECT 1")).await;
-                let Ok(Ok(_)) = ping else { return Ok(End::Lost) };
+                let Ok(Ok(_)) = ping else { return Ok(Ending::Lost) };
             }
         }
     }

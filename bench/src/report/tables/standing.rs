@@ -2,7 +2,7 @@
 
 use crate::data::{Metric, SubjectInfo};
 use crate::report::number;
-use crate::report::table::{Cell, Look, Table};
+use crate::report::table::{Cell, Emphasis, Table};
 use crate::report::terms::{self, Point};
 use crate::report::verdicts::{self, MATCHES, Verdict};
 use crate::report::view::{self, View};
@@ -63,7 +63,7 @@ fn standing(view: View<'_>, ours: &SubjectInfo) -> Cell {
     }
     let [better, level, worse] = [Verdict::Better, Verdict::Same, Verdict::Worse]
         .map(|verdict| all.iter().filter(|&&each| each == verdict).count());
-    let look = if worse > 0 { Look::Bad } else { Look::Good };
+    let look = if worse > 0 { Emphasis::Bad } else { Emphasis::Good };
     Cell::plain(format!("{better} / {level} / {worse}")).look(look)
 }
 
@@ -95,7 +95,7 @@ pub(in crate::report) fn ratios(view: View<'_>) -> Table {
             let Some(ratio) = view.over_baseline(ours, point, metric) else { return Cell::maybe(None) };
             let missed = if terms::more_is_better(metric) { ratio < limit } else { ratio > limit };
             let cell = Cell::plain(near(ratio, limit));
-            if missed { cell.look(Look::Bad) } else { cell }
+            if missed { cell.look(Emphasis::Bad) } else { cell }
         };
         let trip = view.figure(baseline, terms::ROUND_TRIP, Metric::P50).map(|trip| trip.median);
         let hand_over = view.figure(ours, terms::HAND_OVER, Metric::P50);
@@ -132,7 +132,7 @@ pub(in crate::report) fn peers(view: View<'_>) -> Table {
         for peer in peers {
             let judged = figures(peer).into_iter().zip(verdicts::against(view, ours, peer));
             let told = judged.map(|(cell, verdict)| match verdict {
-                Some(Verdict::Worse) => Cell::plain(format!("{}\n(we lose)", cell.text)).look(Look::Bad),
+                Some(Verdict::Worse) => Cell::plain(format!("{}\n(we lose)", cell.text)).look(Emphasis::Bad),
                 Some(Verdict::Same) => Cell::plain(format!("{}\n(level)", cell.text)),
                 Some(Verdict::Better) | None => cell,
             });

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::rows::Row;
 use super::screen::Screen;
-use super::view::{View, Wish};
+use super::view::{Action, View};
 use super::{TopArgs, look};
 use crate::exit::{Exit, Failure, Outcome};
 
@@ -44,9 +44,9 @@ pub(super) async fn live(locks: &Locks, args: &TopArgs) -> Outcome {
             key = screen.key() => {
                 let Some(key) = key else { return Ok(Exit::OK) };
                 match view.press(&key, page) {
-                    Wish::Nothing => {}
-                    Wish::Quit => return Ok(Exit::OK),
-                    Wish::Evict(name, token) => {
+                    Action::Nothing => {}
+                    Action::Quit => return Ok(Exit::OK),
+                    Action::Evict(name, token) => {
                         view.message = match locks.evict(&name, token).await {
                             Ok(Release::Released) => format!("evicted token {token} from {name}"),
                             Ok(Release::NotHeld) => format!("nobody has token {token} of {name} any more"),

@@ -9,7 +9,7 @@ use super::rows::{Row, Sort, arranged};
 
 /// What a key asks for beyond the view itself.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Action {
     Nothing,
     Quit,
     Evict(String, FencingToken),
@@ -17,7 +17,7 @@ pub(super) enum Wish {
 
 /// What the keys mean now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Keys {
+enum Input {
     #[default]
     Browse,
     Filter,
@@ -39,7 +39,7 @@ pub(super) struct View {
     names: usize,
     all: Vec<Row>,
     rows: Vec<Row>,
-    keys: Keys,
+    keys: Input,
     selected: usize,
     /// The first row on the screen.
     top: usize,
@@ -68,28 +68,28 @@ impl View {
         self.selected = again.unwrap_or(self.selected).min(self.rows.len().saturating_sub(1));
     }
 
-    pub(super) fn press(&mut self, key: &Key, page: usize) -> Wish {
+    pub(super) fn press(&mut self, key: &Key, page: usize) -> Action {
         if *key == Key::CtrlC {
-            return Wish::Quit;
+            return Action::Quit;
         }
-        match std::mem::replace(&mut self.keys, Keys::Browse) {
-            Keys::Browse => return self.browse(key, page),
-            Keys::Filter => self.type_filter(key),
-            Keys::Confirm(row, token) => {
+        match std::mem::replace(&mut self.keys, Input::Browse) {
+            Input::Browse => return self.browse(key, page),
+            Input::Filter => self.type_filter(key),
+            Input::Confirm(row, token) => {
                 if *key == Key::Char('y') {
-                    return Wish::Evict(row.name, token);
+                    return Action::Evict(row.name, token);
                 }
                 self.message = "nothing was evicted".into();
             }
         }
-        Wish::Nothing
+        Action::Nothing
     }
 
-    fn browse(&mut self, key: &Key, page: usize) -> Wish {
+    fn browse(&mut self, key: &Key, page: usize) -> Action {
         self.message.clear();
         let last = self.rows.len().saturating_sub(1);
         match key {
-            Key::Char('q') | Key::Escape => return Wish::Quit,
+            Key::Char('q') | Key::Escape => return Action::Quit,
             Key::ArrowUp | Key::Char('k') => self.selected = self.selected.saturating_sub(1),
             Key::ArrowDown | Key::Char('j') => self.selected = (self.selected + 1).min(last),
             Key::PageUp => self.selected = self.selected.saturating_sub(page),
@@ -100,11 +100,11 @@ impl View {
                 self.sort = self.sort.next();
                 self.arrange();
             }
-            Key::Char('/') => self.keys = Keys::Filter,
+            Key::Char('/') => self.keys = Input::Filter,
             Key::Char('e') => self.ask(),
             _ => {}
         }
-        Wish::Nothing
+        Action::Nothing
     }
 
     fn type_filter(&mut self, key: &Key) {
@@ -118,13 +118,13 @@ impl View {
             Key::Char(c) => self.filter.push(*c),
             _ => {}
         }
-        self.keys = Keys::Filter;
+        self.keys = Input::Filter;
         self.arrange();
     }
 
     fn ask(&mut self) {
         match self.rows.get(self.selected) {
-            Some(row @ Row { token: Some(token), .. }) => self.keys = Keys::Confirm(row.clone(), *token),
+            Some(row @ Row { token: Some(token), .. }) => self.keys = Input::Confirm(row.clone(), *token),
             _ => self.message = "nobody who has a token holds this name".into(),
         }
     }
@@ -153,13 +153,13 @@ impl View {
         let filter =
             if self.filter.is_empty() { String::new() } else { format!("  filter: {}", self.filter) };
         match &self.keys {
-            Keys::Filter => format!("filter: {}_  (Enter keeps it, Esc clears it)", self.filter),
-            Keys::Confirm(Row { name, holder, .. }, token) => {
+            Input::Filter => format!("filter: {}_  (Enter keeps it, Esc clears it)", self.filter),
+            Input::Confirm(Row { name, holder, .. }, token) => {
                 format!("evict token {token} ({holder}) from {name}? y/n")
             }
-            Keys::Browse if self.away.is_some() => self.away.clone().unwrap_or_default(),
-            Keys::Browse if !self.message.is_empty() => self.message.clone(),
-            Keys::Browse => format!("s sort: {}{filter}  / filter  e evict  q quit", self.sort.word()),
+            Input::Browse if self.away.is_some() => self.away.clone().unwrap_or_default(),
+            Input::Browse if !self.message.is_empty() => self.message.clone(),
+            Input::Browse => format!("s sort: {}{filter}  / filter  e evict  q quit", self.sort.word()),
         }
     }
 }
@@ -195,8 +195,8 @@ mod tests {
         view
     }
 
-    fn press(view: &mut View, keys: &[Key]) -> Wish {
-        keys.iter().fold(Wish::Nothing, |_, key| view.press(key, 21))
+    fn press(view: &mut View, keys: &[Key]) -> Action {
+        keys.iter().fold(Action::Nothing, |_, key| view.press(key, 21))
     }
 
     #[test]
@@ -218,12 +218,12 @@ mod tests {
     #[test]
     fn nothing_is_evicted_without_a_yes() {
         let mut view = view();
-        assert_eq!(press(&mut view, &[Key::ArrowDown, Key::Char('e')]), Wish::Nothing);
+        assert_eq!(press(&mut view, &[Key::ArrowDown, Key::Char('e')]), Action::Nothing);
         assert!(view.draw(80, 24).0[23].starts_with("evict token 2 (me) from name/0001? y/n"));
-        assert_eq!(press(&mut view, &[Key::Enter]), Wish::Nothing);
-        assert_eq!(press(&mut view, &[Key::Char('y')]), Wish::Nothing, "the question was answered");
+        assert_eq!(press(&mut view, &[Key::Enter]), Action::Nothing);
+        assert_eq!(press(&mut view, &[Key::Char('y')]), Action::Nothing, "the question was answered");
         let wish = press(&mut view, &[Key::Char('e'), Key::Char('y')]);
-        assert_eq!(wish, Wish::Evict("name/0001".into(), FencingToken::new(2).unwrap()));
+        assert_eq!(wish, Action::Evict("name/0001".into(), FencingToken::new(2).unwrap()));
     }
 
     #[test]
@@ -235,6 +235,6 @@ mod tests {
         assert!(view.rows.iter().all(|row| row.name.contains("77")) && !view.rows.is_empty());
         press(&mut view, &[Key::Char('/'), Key::Escape]);
         assert_eq!(view.rows.len(), 1_000);
-        assert_eq!(press(&mut view, &[Key::Char('q')]), Wish::Quit);
+        assert_eq!(press(&mut view, &[Key::Char('q')]), Action::Quit);
     }
 }
