@@ -420,3 +420,38 @@ async fn a_line_whose_ends_were_taken_off_lasts_as_long_as_its_longest_lease() {
         }
     }
 }
+
+/// A key of a line that the server evicts, or that is deleted by hand, costs who is in it, and keeps nobody waiting for ever.
+#[tokio::test]
+async fn a_line_that_has_lost_a_key_goes_on() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    for (lost, released) in [("o", false), ("o", true), ("w", true), ("x", true)] {
+        let [holder, first, second, late] = ["x"; 4].map(|mode| request("a", mode));
+        held(backend.acquire(&holder).await.unwrap());
+        for waiter in [&first, &second] {
+            waits(backend.acquire(waiter).await.unwrap());
+        }
+        assert_eq!(raw.int(&format!("DEL onelock:{{44}}:{lost}:a")).await, 1);
+        waits(backend.acquire(&late).await.unwrap());
+        if released {
+            assert_eq!(backend.release(&holder.ticket()).await.unwrap(), Release::Released, "{lost}");
+        } else {
+            assert_eq!(renew_one(&*backend, &holder.ticket()).await.unwrap(), Renewed::NotHeld);
+        }
+        // Each has its turn or is told that it has none; or is dead.
+        let mut turns = if lost == "x" { vec![late] } else { vec![first, second, late] };
+        for round in 0.. {
+            assert!(round < 9, "{lost}, {released}: {} wait for nobody", turns.len());
+            let Some(asks) = turns.pop() else { break };
+            match renew_one(&*backend, &asks.ticket()).await.unwrap() {
+                Renewed::Waiting(_) => turns.insert(0, asks),
+                Renewed::NotHeld => {}
+                Renewed::Held(_) => {
+                    assert_eq!(backend.release(&asks.ticket()).await.unwrap(), Release::Released);
+                }
+            }
+        }
+        assert_eq!(raw.residue().await, Vec::<String>::new(), "{lost}");
+    }
+}

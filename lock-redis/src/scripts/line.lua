@@ -102,6 +102,13 @@ local function sweep(zset)
   return dropped
 end
 
+-- Takes an entry out that does not hold.
+local function drop(holder)
+  call('HDEL', E, holder)
+  call('ZREM', W, holder)
+  call('ZREM', X, holder)
+end
+
 -- Lets the head of the line hold as long as it is compatible, and tells it. `leaving` is the only holder, which the caller
 -- takes out afterwards: so O is never gone in between, and keeps its expiry.
 local function promote(leaving)
@@ -111,12 +118,14 @@ local function promote(leaving)
   while not holders or holders.kind ~= 'x' do
     local head = call('ZRANGE', W, '0', '0')[1]
     if not head then break end
-    local ends = call('ZSCORE', X, head)
-    if not ends then break end
-    if tonumber(ends) <= now then
+    local entry, ends = call('HGET', E, head), call('ZSCORE', X, head)
+    if not entry or not ends then
+      -- A key of the line was evicted, or deleted by hand.
+      drop(head)
+    elseif tonumber(ends) <= now then
       sweep(X)
     else
-      local number, mode, inbox = read(call('HGET', E, head))
+      local number, mode, inbox = read(entry)
       holders = holders or held_by(mode, held)
       if not fits(mode, holders) then break end
       call('ZREM', W, head)
@@ -155,10 +164,18 @@ local function renew(holder, lease, waiter_lease)
   local status, zset, after = HELD, O, holder
   local ends = call('ZSCORE', O, holder)
   if not ends then
-    status, zset, after, lease = WAITS, X, FAILED, waiter_lease
-    ends = call('ZSCORE', X, holder)
-    if not ends then return NONE .. FAILED end
-    if call('ZRANGE', W, '0', '0')[1] == holder then after = earliest() end
+    ends = call('ZSCORE', W, holder) and call('ZSCORE', X, holder)
+    if not ends then
+      drop(holder)
+      return NONE .. FAILED
+    end
+    status, zset, after = WAITS, X, call('ZRANGE', W, '0', '0')[1] == holder and earliest()
+    -- Nobody holds: O was evicted, or deleted by hand.
+    if after == FAILED then
+      promote()
+      return renew(holder, lease, waiter_lease)
+    end
+    after, lease = after or FAILED, waiter_lease
   end
   local later = now + lease
   if later > tonumber(ends) then

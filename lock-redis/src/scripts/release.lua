@@ -1,9 +1,9 @@
 -- KEYS: E O W X. ARGV: holder. Answers 1 when the entry was there and is gone, else 0.
 local holder = ARGV[1]
 if redis.call('EXISTS', KEYS[2]) == 0 then
-  local alone = redis.call('GET', KEYS[1])
+  local alone = redis.pcall('GET', KEYS[1])
   if not alone then return 0 end
-  if string.sub(alone, 1, 33) == holder .. ' ' then return redis.call('DEL', KEYS[1]) end
+  if type(alone) == 'string' and string.sub(alone, 1, 33) == holder .. ' ' then return redis.call('DEL', KEYS[1]) end
 end
 --@shared
 --@line
