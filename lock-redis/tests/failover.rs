@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::group::{LIMIT, SILENCE, backend, config, group, is_watched, owner, soon_until};
+use crate::common::group::{LIMIT, SILENCE, backend, config, failover, group, is_watched, owner, soon_until};
 use crate::common::{HOUR, PATIENCE, held, renew_one, request, soon, waits};
 use crate::harness::servers::Plan;
 use futures_util::future::join_all;
@@ -11,9 +11,6 @@ use onelock_conformance::churn::{Churn, Report};
 use onelock_conformance::history;
 use onelock_core::{Backend, BootClock, ErrorKind, Locks, Renewal, Renewed, Settings, Wake};
 use onelock_redis::RedisBackend;
-
-/// How many numbers an epoch has, as a power of two.
-const SHIFT: i64 = 36;
 
 async fn clients(url: &str) -> Vec<Locks> {
     let mut clients = Vec::new();
@@ -62,7 +59,7 @@ async fn sentinels_replace_a_dead_master_and_clients_go_on() {
     let report = churned(&group.url(), 1, async || group.servers[0].process.kill().unwrap()).await;
     fenced(&report);
     let last = report.holds.iter().max_by_key(|hold| hold.from).unwrap().token;
-    assert!(last >> SHIFT >= 1, "token {last} does not carry the epoch of the failover");
+    assert!(failover(last) >= 1, "token {last} does not carry the epoch of the failover");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,14 +99,14 @@ async fn a_master_that_was_cut_off_gives_smaller_tokens() {
     group.servers[0].process.pause(false).unwrap();
     let stale = held(old.acquire(&request("b", "x")).await.unwrap()).token.get();
     assert!(stale < fresh, "token {stale} of the old master, {fresh} of the new one");
-    assert_eq!((stale >> SHIFT, fresh >> SHIFT), (0, 1));
+    assert_eq!((failover(stale), failover(fresh)), (0, 1));
     // Seen by the sentinels again it is a replica, and the client finds the new master.
     group.sentinels.iter().try_for_each(|sentinel| sentinel.process.pause(false)).unwrap();
     let next = soon_until(async || {
         let ask = request("c", "x");
         let token = held(old.acquire(&ask).await.ok()?).token.get();
         old.release(&ask.ticket()).await.ok()?;
-        (token >> SHIFT == 1).then_some(token)
+        (failover(token) == 1).then_some(token)
     })
     .await;
     assert!(next > stale);
@@ -144,7 +141,7 @@ async fn an_idle_client_does_not_use_the_epoch_of_an_earlier_promotion() {
         .parse()
         .unwrap();
     let token = held(idle.acquire(&request("a", "x")).await.unwrap()).token.get();
-    assert_eq!(token >> SHIFT, epoch, "first token {first}, then {token}");
+    assert_eq!(failover(token), epoch, "first token {first}, then {token}");
 }
 
 #[tokio::test]

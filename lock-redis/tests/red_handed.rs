@@ -7,16 +7,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::group::{backend, config, failover, is_watched};
+use crate::common::{held, request};
 use crate::harness::servers::{Group, Plan};
 use onelock_conformance::history::{self, KnownHold, Violation};
 use onelock_core::client::guard::{Guard, LossReason};
 use onelock_core::client::retry::Retry;
-use onelock_core::{BootClock, Clock as _, Error, ErrorKind, Locks, Mode, Settings, StoreUrl, Timestamp};
+use onelock_core::{
+    Backend, BootClock, Clock as _, Error, ErrorKind, Locks, Mode, Settings, StoreUrl, Timestamp,
+};
 use onelock_redis::{RedisBackend, RedisConfig};
 use tokio::task::JoinHandle;
 
-/// How many numbers an epoch has, as a power of two.
-const SHIFT: i64 = 36;
 /// How long a server may be silent before it is replaced.
 const SILENCE: Duration = Duration::from_millis(1500);
 /// Long enough that a failover fits into it on a busy machine.
@@ -80,7 +82,7 @@ async fn course(options: &str) -> Course {
     let mut plan = Plan::sentinel(SILENCE);
     plan.replicas = 2;
     let group = Group::start(plan).await.unwrap();
-    crate::common::group::is_watched(&group).await;
+    is_watched(&group).await;
     let url = format!("{}{options}", group.url());
     let first = client(&url).await.unwrap();
     // From the time when the replicas were in step.
@@ -177,7 +179,7 @@ async fn a_failover_that_forgets_grants_is_caught() {
     // What a resource that looks at tokens relies on holds all the same.
     assert_eq!(history::tokens(&holds), None);
     for (_, hold) in &new {
-        assert!(hold.token >> SHIFT >= 1, "token {} does not carry the epoch of the failover", hold.token);
+        assert!(failover(hold.token) >= 1, "token {} does not carry the epoch of the failover", hold.token);
     }
     assert!(early.1.is_none() || !early.0.is_held(), "what the replicas had is given twice");
 }
@@ -196,4 +198,38 @@ async fn with_a_replica_asked_for_nothing_is_forgotten() {
     let holds: Vec<_> = new.iter().map(|(_, hold)| KnownHold { until: now, ..*hold }).collect();
     assert_eq!(history::check(&holds), None);
     assert!(early.1.is_none() || !early.0.is_held(), "what the replicas had is given twice");
+}
+
+/// Where a missing counter of a single server starts, at the clock, is above the first epochs of a server behind sentinels.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_grow_over_a_failover_of_what_was_a_single_server() {
+    let group = Group::start(Plan::sentinel(SILENCE)).await.unwrap();
+    is_watched(&group).await;
+    let taken = async |locks: &dyn Backend| {
+        let ask = request("moved", "x");
+        let token = held(locks.acquire(&ask).await.ok()?).token.get();
+        locks.release(&ask.ticket()).await.ok()?;
+        Some(token)
+    };
+    let single = format!("redis://{}?never_promoted=true", group.masters()[0]);
+    taken(&*backend(&single).await).await.unwrap();
+    soon_until("the replica has the counter", async || {
+        let keys = group.say(group.admin[1], &["KEYS", "onelock:*:n"]).await.unwrap();
+        (!keys.is_empty()).then_some(())
+    })
+    .await;
+    cut_replication(&group).await;
+    let old = backend(&group.url()).await;
+    let mut last = 0;
+    for _ in 0..3 {
+        last = taken(&*old).await.unwrap();
+    }
+    group.servers[0].process.kill().unwrap();
+    group.say(group.admin[1], &["CONFIG", "SET", "masterauth", ""]).await.unwrap();
+    let next = soon_until("a replica is the master", async || {
+        let new = RedisBackend::connect(config(&group.url())).await.ok()?;
+        taken(&new).await
+    })
+    .await;
+    assert!(next > last, "token {next} after {last}");
 }

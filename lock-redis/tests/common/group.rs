@@ -39,6 +39,11 @@ pub async fn owner(group: &Group, lock: &str) -> usize {
     panic!("nobody serves {lock:?}");
 }
 
+/// The epoch of the failover that a token carries.
+pub fn failover(token: i64) -> i64 {
+    (token - (1 << 47)) >> 36
+}
+
 /// Waits until the sentinels know each other and the replicas, so that they can replace the master.
 pub async fn is_watched(group: &Group) {
     let all = format!(",slaves={},sentinels={}", group.servers.len() - 1, group.sentinels.len());
