@@ -68,6 +68,8 @@ fault() {
         said=$(sed -n "/^---- $case/,\$p" "$copy/log" | awk 'NR == 2 { first = $0 }
             told { print; first = ""; exit } /panicked at/ { told = 1 } END { if (first != "") print first }' |
             sed 's/^.*\.rs:[0-9]*: //; s/|/\\|/g' | cut -c1-120)
+        # Ended from outside, as where it takes all memory: nobody has named the fault.
+        [ -n "$said" ] || survivors=$((survivors + 1)) said="BROKEN: ended without a word"
         echo "| $name | \`$shown\` | $said | $(($(date +%s) - began)) |"
     fi
     mv "$file.kept" "$file"
@@ -251,7 +253,7 @@ fault "quorum: failed attempts are not given back" $quorum/acquire.rs \
     's/give_all_back\(shared, &request, &answers\)\.await;//' \
     sim thousands_of_seeds
 fault "quorum: one member is enough to renew" $quorum/renew.rs \
-    's/if vote\.held\(\) < shared\.majority\(\) \{/if vote.held() < 1 {/' \
+    's/if vote\.held\(\) < shared\.majority\(\) \{/if vote.held() < 1 {/; s/shared\.lease\(vote\.leases\)/vote.leases.into_iter().max().unwrap_or_default()/' \
     sim a_holder_without_its_majority_knows
 fault "quorum: a gate is opened and no counter lifted" $quorum/readmission.rs \
     's/gate\.open\(&view\.incarnation, floor\)/gate.open(\&view.incarnation, floor * 0)/' \

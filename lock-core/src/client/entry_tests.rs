@@ -329,3 +329,13 @@ fn a_lost_lock_is_kept_whoever_sees_the_loss_first() {
     schedule.track(&entry);
     assert_eq!(schedule.all_and_lost().len(), 1);
 }
+
+/// A store that gives no time, against its contract, is not asked in a loop.
+#[test]
+fn a_lease_of_nothing_is_renewed_with_pauses() {
+    let entry = entry(upkeep(), held(30));
+    entry.renewed(at(110), at(111), &Ok(held(0)));
+    assert!(entry.next_event().unwrap() > at(111), "after an answer");
+    entry.renewal(at(111));
+    assert!(entry.next_event().unwrap() > at(111), "while it is asked for");
+}

@@ -9,7 +9,8 @@ use crate::lease::Margin;
 use crate::model::loss::LossReason;
 use crate::token::{FencingToken, TokenEpoch};
 
-/// The least time before the head of the line asks again, so that a lease about to end is not asked for in a loop.
+/// The least time before the head of the line asks again, and between renewals, so that a lease about to end is not asked for in a
+/// loop, nor one that a store gives too short.
 const SOONEST: Duration = Duration::from_millis(2);
 
 /// How an entry is kept alive.
@@ -151,7 +152,7 @@ impl State {
 
     /// The lease that renewals are timed by. A first lease that covers a least time is no reason to learn of an eviction late.
     pub(super) fn pace(&self, upkeep: &Upkeep) -> Duration {
-        upkeep.at_least.map_or(self.granted, |_| self.granted.min(upkeep.lease))
+        upkeep.at_least.map_or(self.granted, |_| self.granted.min(upkeep.lease)).max(3 * SOONEST)
     }
 
     pub(super) fn view(&mut self, now: Timestamp) -> View {
