@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use etcd_client::proto::{PbKeyValue, PbRangeResponse, PbResponseHeader, PbTxnOpResponse, PbTxnResponse};
 use etcd_client::{GetOptions, SortOrder, SortTarget, Txn, TxnOp};
 use onelock_core::mode::holders;
-use onelock_core::{Error, Mode, Result};
+use onelock_core::{Error, ErrorKind, Mode, Result};
 
 use crate::client::Cluster;
 use crate::error::{Failure, protocol};
@@ -162,16 +162,20 @@ pub(crate) fn next(ranges: &mut impl Iterator<Item = PbRangeResponse>) -> Result
 }
 
 /// Makes readings, in transactions of as many as the server takes; an answer for each. Fewer go into one once the server has
-/// refused so many.
+/// refused so many, and where the user may not make one of them: that says nothing of the others.
 pub(crate) async fn read_many(cluster: &Cluster, reads: &[TxnOp]) -> Vec<Result<PbRangeResponse>> {
-    let mut answers = Vec::with_capacity(reads.len());
+    let (mut answers, mut most) = (Vec::with_capacity(reads.len()), usize::MAX);
     while answers.len() < reads.len() {
         let left = &reads[answers.len()..];
-        let part = &left[..left.len().min(cluster.batch.load(Ordering::Relaxed))];
+        let part = &left[..left.len().min(most).min(cluster.batch.load(Ordering::Relaxed))];
         match cluster.send(&Txn::new().and_then(part), &mut false).await {
             Ok(answer) => {
                 let mut ranges = ranges(answer);
                 answers.extend(part.iter().map(|_| next(&mut ranges)));
+                most = most.saturating_mul(2);
+            }
+            Err(Failure::Other(error)) if part.len() > 1 && error.kind() == ErrorKind::Denied => {
+                most = part.len().div_ceil(2);
             }
             Err(Failure::TooLarge(_)) if part.len() > 1 => {
                 cluster.batch.fetch_min(part.len().div_ceil(2), Ordering::Relaxed);

@@ -1,13 +1,13 @@
 //! Users with no more rights than they need, and with less.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::server::{Admin as _, Member};
-use etcd_client::Permission;
+use etcd_client::{Permission, RoleRevokePermissionOptions};
 use onelock_conformance::Verdict;
-use onelock_conformance::ctx::{exclusive, name};
+use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, renewal, request};
 use onelock_conformance::harness::open_by;
-use onelock_core::{Error, ErrorKind, LockName, Page};
+use onelock_core::{Error, ErrorKind, LockName, Mode, Page, Renewed};
 use onelock_etcd::DRIVER;
 
 fn denied(what: &str, error: &Error, keys: &str) {
@@ -74,5 +74,41 @@ async fn a_missing_right_is_named() -> Verdict {
     line.release(&onelock_conformance::ctx::ticket(&request, token)).await?;
     let error = line.acquire(&exclusive(&LockName::new("silver")?)?).await.unwrap_err();
     denied("another line", &error, "the lock's name and a slash");
+    Ok(())
+}
+
+/// The right to one line is taken away: what is held in another is renewed, and what lapses there goes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_taken_away_costs_no_other_lock() -> Verdict {
+    let (server, password) = (Member::single(None).await?, "apps-never-printed");
+    let gold = Permission::read_write("gold/").with_prefix();
+    server.with_users(password, &[("app", Some(gold))]).await?;
+    let mut auth = server.admin().await?.auth_client();
+    auth.role_grant_permission("app", Permission::read_write("silver/").with_prefix()).await?;
+    let app = open_by(&DRIVER, &format!("etcd://app:{password}@{}?prefix=", server.address())).await?;
+    let reader =
+        |line: &str| Verdict::Ok(leased(request(&name(line)?, Mode::Shared)?, Duration::from_secs(3)));
+    let (taken, kept, lapsing) = (reader("silver")?, reader("gold")?, reader("gold")?);
+    let [taken, kept, lapsing] = [
+        renewal(&taken, held(&app, &taken).await?.token),
+        renewal(&kept, held(&app, &kept).await?.token),
+        renewal(&lapsing, held(&app, &lapsing).await?.token),
+    ];
+    let prefix = RoleRevokePermissionOptions::new().with_prefix();
+    auth.role_revoke_permission("app", "silver/", Some(prefix)).await?;
+
+    let due = [kept.clone(), taken, lapsing];
+    let [before, refused, behind] = <[_; 3]>::try_from(app.renew(&due).await).expect("three answers");
+    denied("a renewal without the right", &refused.unwrap_err(), "the lock's name and a slash");
+    assert!(
+        matches!((&before, &behind), (Ok(Renewed::Held(_)), Ok(Renewed::Held(_)))),
+        "{before:?}, {behind:?}"
+    );
+    let end = Instant::now() + PATIENCE;
+    while app.inspect(&kept.ticket.name).await?.holders.len() > 1 {
+        assert!(Instant::now() < end, "what nobody renews stays");
+        assert!(matches!(app.renew(&[kept.clone()]).await.remove(0)?, Renewed::Held(_)));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     Ok(())
 }
