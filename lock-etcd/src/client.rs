@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::config::{EtcdConfig, read};
-use crate::error::{Failure, OLD, failure};
+use crate::error::{Failure, OLD, failure, is_unasked};
 
 /// Idle time before a connection with open streams is asked for a sign of life. etcd refuses clients that ask more
 /// often than every five seconds.
@@ -149,7 +149,7 @@ impl Cluster {
     async fn connect(&self, at: usize) -> Result<Arc<Client>, Failure> {
         let user = self.credentials().await?;
         #[cfg_attr(not(feature = "tls"), expect(unused_mut))]
-        let mut options = self.options(user.clone());
+        let mut options = self.options();
         #[cfg(feature = "tls")]
         if let Some(tls) = crate::tls::options(&self.config).await.map_err(exchanged)? {
             options = options.with_tls(tls);
@@ -157,14 +157,18 @@ impl Cluster {
         // The driver's own limit is for the connection, and not for who logs in on it.
         let limit = self.config.connect_timeout + self.config.request_timeout;
         let connected = async {
-            let Some(given) = &self.config.client else {
-                let url =
-                    format!("http{}://{}", if self.config.tls { "s" } else { "" }, self.config.hosts[at]);
-                return Client::connect([url], Some(options)).await;
+            let mut client = match &self.config.client {
+                Some(given) => given.get().clone(),
+                None => {
+                    let tls = if self.config.tls { "s" } else { "" };
+                    Client::connect([format!("http{tls}://{}", self.config.hosts[at])], Some(options)).await?
+                }
             };
-            let mut client = given.get().clone();
-            if user.is_some() {
-                client.update_user(user).await?;
+            if user.is_some()
+                && let Err(error) = client.update_user(user).await
+                && !is_unasked(&error)
+            {
+                return Err(error);
             }
             Ok(client)
         };
@@ -174,16 +178,12 @@ impl Cluster {
         }
     }
 
-    fn options(&self, user: Option<(String, String)>) -> ConnectOptions {
-        let mut options = ConnectOptions::new()
+    fn options(&self) -> ConnectOptions {
+        ConnectOptions::new()
             .with_connect_timeout(self.config.connect_timeout)
             .with_keep_alive(PING_EVERY, self.config.connect_timeout.min(self.config.request_timeout))
             .with_keep_alive_while_idle(false)
-            .with_require_leader(true);
-        if let Some((user, password)) = user {
-            options = options.with_user(user, password);
-        }
-        options
+            .with_require_leader(true)
     }
 
     /// Leaves what has failed, so that the next try does better: a client whose token is not good any more, or an endpoint.

@@ -45,8 +45,9 @@ impl From<Error> for Failure {
 /// Refused by etcd's limits, or by those of its gRPC server.
 const LIMITS: [&str; 3] = ["too many operations in txn", "request is too large", "message larger than max"];
 
-/// The token has expired, or users or roles have changed since it was made: a JWT is good for one revision of them.
-const STALE: [&str; 3] = ["invalid auth token", OLD[0], OLD[1]];
+/// The token has expired, or users or roles have changed since it was made: a JWT is good for one revision of them. Or there is none,
+/// since nobody was asked for a password when the client connected.
+const STALE: [&str; 4] = ["invalid auth token", "user name is empty", OLD[0], OLD[1]];
 
 /// The second is that of etcd before 3.4.22 and 3.5.6.
 pub(crate) const OLD: [&str; 2] = ["revision of auth store is old", "revision in header is old"];
@@ -63,6 +64,11 @@ pub(crate) fn failure(error: Etcd, prefix: &str) -> Failure {
         }
         _ => Failure::Other(read(error, prefix)),
     }
+}
+
+/// The cluster asks nobody for a password.
+pub(crate) fn is_unasked(error: &Etcd) -> bool {
+    matches!(error, Etcd::GRpcStatus(status) if says(status, &["authentication is not enabled"]))
 }
 
 fn says(status: &Status, words: &[&str]) -> bool {

@@ -9,6 +9,7 @@ use crate::support::server::{Admin as _, Member};
 use crate::support::waits;
 use etcd_client::{Client, ConnectOptions};
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, number, renewal, ticket, waiting};
+use onelock_conformance::faults::{Fault, Link, Proxy};
 use onelock_conformance::harness::open_by;
 use onelock_conformance::servers::{Place, data_folder, tls};
 use onelock_conformance::{Stop, Verdict};
@@ -95,6 +96,41 @@ async fn a_rotated_password_is_read_again() -> Verdict {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(!error.to_string().contains(PASSWORD), "{error}");
     }
+    Ok(())
+}
+
+/// An administrator switches the asking for passwords off and on again: who has one goes on, on another member too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn authentication_that_is_switched_off_and_on_loses_no_lock() -> Verdict {
+    let server = Member::single(None).await?;
+    server.with_a_user(PASSWORD).await?;
+    let links = [Link::new(), Link::new()];
+    let (one, two) =
+        (Proxy::start(server.address(), &links[0]).await?, Proxy::start(server.address(), &links[1]).await?);
+    let backend =
+        open_by(&DRIVER, &format!("etcd://app:{PASSWORD}@{},{}", one.address(), two.address())).await?;
+    let asked = exclusive(&name("kept")?)?;
+    let token = held(&backend, &asked).await?.token;
+    let renewed = async || {
+        loop {
+            match backend.renew(&[renewal(&asked, token)]).await.remove(0) {
+                Err(error) if error.is_retryable() => tokio::time::sleep(Duration::from_millis(20)).await,
+                answer => return answer,
+            }
+        }
+    };
+    server.admin().await?.auth_client().auth_disable().await?;
+    assert!(matches!(timeout(PATIENCE, renewed()).await??, Renewed::Held(_)));
+    // It logs in at the one that it has not used yet.
+    for link in &links {
+        link.set(Fault::Reset);
+        assert!(matches!(timeout(PATIENCE, renewed()).await??, Renewed::Held(_)));
+        link.heal();
+    }
+    let anybody = Client::connect([server.address().to_string()], None).await?;
+    anybody.auth_client().auth_enable().await?;
+    assert!(matches!(timeout(PATIENCE, renewed()).await??, Renewed::Held(_)));
+    held(&backend, &exclusive(&name("next")?)?).await?;
     Ok(())
 }
 
