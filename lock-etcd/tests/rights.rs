@@ -107,7 +107,7 @@ async fn a_right_that_is_taken_away_costs_no_other_lock() -> Verdict {
     let end = Instant::now() + PATIENCE;
     while app.inspect(&kept.ticket.name).await?.holders.len() > 1 {
         assert!(Instant::now() < end, "what nobody renews stays");
-        assert!(matches!(app.renew(&[kept.clone()]).await.remove(0)?, Renewed::Held(_)));
+        assert!(matches!(app.renew(std::slice::from_ref(&kept)).await.remove(0)?, Renewed::Held(_)));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(())
