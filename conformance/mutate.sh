@@ -222,7 +222,7 @@ fault "at_least: a release ends it" $client/give_back.rs \
     's/stay\.filter\(.*?clock\.now\(\)\)/stay.filter(|_| false)/' \
     redis at_least_after_a_crash
 fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
-    "s/if string\.sub\(alone, 1, 33\) == holder \.\. ' ' then/if true then/" \
+    "s/ and string\.sub\(alone, 1, 33\) == holder \.\. ' ' then/ then/" \
     redis owner_only
 fault "Redis: expired holders stay" lock-redis/src/scripts/line.lua \
     "s/local dropped = sweep\(O\)\n/local dropped = false\n/" \
