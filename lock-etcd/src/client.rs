@@ -166,9 +166,12 @@ impl Cluster {
             };
             if user.is_some()
                 && let Err(error) = client.update_user(user).await
-                && !is_unasked(&error)
             {
-                return Err(error);
+                if !is_unasked(&error) {
+                    return Err(error);
+                }
+                // An application's client shares its token, which is not good any more.
+                client.update_user(None).await?;
             }
             Ok(client)
         };

@@ -47,7 +47,10 @@ const LIMITS: [&str; 3] = ["too many operations in txn", "request is too large",
 
 /// The token has expired, or users or roles have changed since it was made: a JWT is good for one revision of them. Or there is none,
 /// since nobody was asked for a password when the client connected.
-const STALE: [&str; 4] = ["invalid auth token", "user name is empty", OLD[0], OLD[1]];
+const STALE: [&str; 5] = ["invalid auth token", "user name is empty", UNASKED, OLD[0], OLD[1]];
+
+/// The cluster asks nobody for a password.
+const UNASKED: &str = "authentication is not enabled";
 
 /// The second is that of etcd before 3.4.22 and 3.5.6.
 pub(crate) const OLD: [&str; 2] = ["revision of auth store is old", "revision in header is old"];
@@ -66,9 +69,8 @@ pub(crate) fn failure(error: Etcd, prefix: &str) -> Failure {
     }
 }
 
-/// The cluster asks nobody for a password.
 pub(crate) fn is_unasked(error: &Etcd) -> bool {
-    matches!(error, Etcd::GRpcStatus(status) if says(status, &["authentication is not enabled"]))
+    matches!(error, Etcd::GRpcStatus(status) if says(status, &[UNASKED]))
 }
 
 fn says(status: &Status, words: &[&str]) -> bool {

@@ -134,6 +134,38 @@ async fn authentication_that_is_switched_off_and_on_loses_no_lock() -> Verdict {
     Ok(())
 }
 
+/// The same for a client of the application's, which keeps its token in all its clones, and may log in by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn authentication_that_is_switched_off_costs_no_lock_of_a_given_client() -> Verdict {
+    for refreshes in [false, true] {
+        let server = Member::single(None).await?;
+        server.with_a_user(PASSWORD).await?;
+        let options = ConnectOptions::new().with_user("app", PASSWORD).with_auto_token_refresh(refreshes);
+        let client = Client::connect([server.address().to_string()], Some(options)).await?;
+        let mut config = EtcdConfig::of_client(client);
+        config.credentials = Some(Credentials::new(async || {
+            Ok::<_, std::io::Error>(("app".to_owned(), Secret::new(PASSWORD)))
+        }));
+        let backend: Arc<dyn Backend> = Arc::new(EtcdBackend::connect(config).await?);
+        let asked = exclusive(&name("kept")?)?;
+        let token = held(&backend, &asked).await?.token;
+        let renewed = async || {
+            loop {
+                match backend.renew(&[renewal(&asked, token)]).await.remove(0) {
+                    Err(error) if error.is_retryable() => tokio::time::sleep(Duration::from_millis(20)).await,
+                    answer => return answer,
+                }
+            }
+        };
+        server.admin().await?.auth_client().auth_disable().await?;
+        assert!(matches!(timeout(PATIENCE, renewed()).await??, Renewed::Held(_)), "off, {refreshes}");
+        let anybody = Client::connect([server.address().to_string()], None).await?;
+        anybody.auth_client().auth_enable().await?;
+        assert!(matches!(timeout(PATIENCE, renewed()).await??, Renewed::Held(_)), "on again, {refreshes}");
+    }
+    Ok(())
+}
+
 /// A callback gives the new password at the next login; a client of the application's is connected as.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credentials_and_clients_of_the_applications_are_used() -> Verdict {

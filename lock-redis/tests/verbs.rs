@@ -435,7 +435,9 @@ async fn a_line_that_has_lost_a_key_goes_on() {
         assert_eq!(raw.int(&format!("DEL onelock:{{44}}:{lost}:a")).await, 1);
         waits(backend.acquire(&late).await.unwrap());
         if released {
-            assert_eq!(backend.release(&holder.ticket()).await.unwrap(), Release::Released, "{lost}");
+            // With `o` it has lost its place, which the first waiter has by then.
+            let answer = if lost == "o" { Release::NotHeld } else { Release::Released };
+            assert_eq!(backend.release(&holder.ticket()).await.unwrap(), answer, "{lost}");
         } else {
             assert_eq!(renew_one(&*backend, &holder.ticket()).await.unwrap(), Renewed::NotHeld);
         }

@@ -1,7 +1,11 @@
--- An entry leaves a settled line in which somebody may wait (`waits`): 1, or 0 when it is not there.
+-- An entry leaves a settled line in which somebody may wait (`waits`): 1, or 0 when it is not there, or has lost its place.
 local function leave(holder, waits)
   if call('HDEL', E, holder) == 0 then return 0 end
-  if call('ZREM', O, holder) == 0 then drop(holder) end
+  local left = call('ZREM', O, holder)
+  if left == 0 then
+    left = call('ZREM', W, holder)
+    call('ZREM', X, holder)
+  end
   if waits then promote() end
-  return 1
+  return left
 end
