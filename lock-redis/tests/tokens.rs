@@ -75,7 +75,7 @@ async fn a_server_with_replicas_is_fenced_only_where_somebody_says_so() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("as its servers are set up"), "{error}");
         guard.release().await.unwrap();
-        for said in ["replicas=1", "never_promoted=true"] {
+        for said in ["replicas=1&replicas_timeout=8s&request_timeout=10s", "never_promoted=true"] {
             let said = backend(&master, &format!("layout={layout}&{said}")).await;
             assert!(said.capabilities().fencing, "{layout}");
             assert!(token(&*said).await > 0);
