@@ -18,8 +18,11 @@ use crate::{counted, eventually, raw, url};
 
 const MULTI: i32 = 14;
 
+/// All are in one session, and outlast a busy machine without a renewal.
+const LEASE: Duration = Duration::from_secs(600);
+
 fn requests(count: usize) -> Verdict<Vec<Request>> {
-    (0..count).map(|i| Ok(leased(exclusive(&name(&format!("n{i}"))?)?, Duration::from_secs(30)))).collect()
+    (0..count).map(|i| Ok(leased(exclusive(&name(&format!("n{i}"))?)?, LEASE))).collect()
 }
 
 /// Acquires all at once, as tasks that run before anything is answered. Where the answer is lost it asks again.
@@ -52,7 +55,7 @@ fn tickets(
 async fn with_a_session(count: usize) -> Verdict<(ZkServer, Arc<dyn Backend>, Vec<Request>)> {
     let server = ZkServer::start(Setup::default()).await?;
     let client = open(&url(&server)).await?;
-    held(&client, &leased(exclusive(&name("first")?)?, Duration::from_secs(30))).await?;
+    held(&client, &leased(exclusive(&name("first")?)?, LEASE)).await?;
     Ok((server, client, requests(count)?))
 }
 
@@ -86,7 +89,7 @@ async fn nodes(server: &ZkServer) -> Verdict<Vec<String>> {
 async fn many_names_share_requests() -> Verdict {
     let (server, counter, url) = counted().await?;
     let client = open(&url).await?;
-    let first = leased(exclusive(&name("first")?)?, Duration::from_secs(30));
+    let first = leased(exclusive(&name("first")?)?, LEASE);
     let token = held(&client, &first).await?.token;
     client.release(&ticket(&first, token)).await?;
     let requests = requests(200)?;
@@ -130,7 +133,7 @@ async fn what_cannot_be_done_stops_nobody_else() -> Verdict {
     for round in 0..3 {
         let mut theirs = Vec::new();
         for request in requests.iter().skip(20).step_by(40) {
-            let request = leased(exclusive(&request.name)?, Duration::from_secs(30));
+            let request = leased(exclusive(&request.name)?, LEASE);
             theirs.push(ticket(&request, held(&other, &request).await?.token));
         }
         let tickets = tickets(&requests, acquire_all(&client, &requests).await)?;
@@ -161,7 +164,7 @@ async fn what_cannot_be_done_stops_nobody_else() -> Verdict {
     }
     // Where nothing can be done as it was sent each goes by itself, and later ones go together again.
     let theirs = tickets(&requests, acquire_all(&other, &requests).await)?;
-    let ours = requests.iter().map(|request| Ok(leased(exclusive(&request.name)?, Duration::from_secs(30))));
+    let ours = requests.iter().map(|request| Ok(leased(exclusive(&request.name)?, LEASE)));
     let ours = ours.collect::<Verdict<Vec<_>>>()?;
     let ours = tickets(&ours, acquire_all(&client, &ours).await)?;
     for (client, tickets) in [(&other, theirs), (&client, ours)] {
@@ -229,7 +232,7 @@ async fn a_lost_answer_is_resolved_by_each() -> Verdict {
     let link = Link::new();
     let proxy = Proxy::start(server.address(), &link).await?;
     let client = open(&format!("zk://{}/own?tick=200ms&request_timeout=5s", proxy.address())).await?;
-    held(&client, &leased(exclusive(&name("first")?)?, Duration::from_secs(30))).await?;
+    held(&client, &leased(exclusive(&name("first")?)?, LEASE)).await?;
     let requests = requests(100)?;
     for act in [Act::LoseReply, Act::Reset] {
         // The fiftieth name is one that many share a request with.

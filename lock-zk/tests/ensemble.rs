@@ -274,7 +274,8 @@ async fn stay(held: Vec<(Guard, Locks)>) -> Verdict {
         all.spawn(async move {
             // The first may have been sent before.
             for _ in 0..2 {
-                guard.renewed(guard.deadline()).await.context("a lock is lost")?;
+                let lost = || Stop::failed(format!("{}: {:?}", guard.name(), guard.loss()));
+                guard.renewed(guard.deadline()).await.ok_or_else(lost)?;
             }
             drop((guard, locks));
             Verdict::Ok(())
@@ -290,7 +291,7 @@ async fn stay(held: Vec<(Guard, Locks)>) -> Verdict {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_stands_still_costs_no_lock() -> Verdict {
     let servers = ensemble().await?;
-    let held = thirty(&servers, "&request_timeout=60s", Duration::from_secs(30)).await?;
+    let held = thirty(&servers, "&request_timeout=60s", Duration::from_secs(60)).await?;
     servers[(leader(&servers).await? + 1) % 3].process.pause(true)?;
     stay(held).await
 }
@@ -299,10 +300,10 @@ async fn a_server_that_stands_still_costs_no_lock() -> Verdict {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_stands_still_for_a_moment_costs_no_lock() -> Verdict {
     let servers = ensemble().await?;
-    let held = thirty(&servers, "", Duration::from_secs(10)).await?;
+    let held = thirty(&servers, "", Duration::from_secs(30)).await?;
     let leads = leader(&servers).await?;
     servers[leads].process.pause(true)?;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    tokio::time::sleep(Duration::from_secs(9)).await;
     servers[leads].process.pause(false)?;
     stay(held).await
 }
