@@ -74,6 +74,8 @@ impl Supervisor<'_, '_> {
     /// Has the command started, and stays until nothing of its group runs.
     pub(super) async fn run(mut self) -> Result<End, Failure> {
         let deadline = self.guard.deadline();
+        let longest = self.term.bounds.max_hold.or(self.term.locks.settings().max_hold);
+        let longest = longest.map(|hold| self.now() + hold);
         let start = Start {
             deadline: deadline.into(),
             ttl: self.ttl,
@@ -97,11 +99,10 @@ impl Supervisor<'_, '_> {
             _ => None,
         };
         let group = group.ok_or_else(|| Failure::other("the deadman did not start the command"))?;
-        let longest = self.term.bounds.max_hold.or(self.term.locks.settings().max_hold);
         let running = Running {
             group,
             deadline,
-            longest: longest.map(|hold| self.now() + hold),
+            longest,
             known: Vec::new(),
             ended: None,
             lost: false,
