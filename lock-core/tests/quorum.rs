@@ -11,9 +11,8 @@ use onelock_core::driver::{Context, opening};
 use onelock_core::quorum::{Gate, GateView};
 use onelock_core::toolkit::{Layer, Layered};
 use onelock_core::{
-    Backend, Capabilities, Clock, Driver, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName,
-    Locks, MemoryBackend, MemoryStore, Mode, Page, Quorum, Raise, Release, Renewal, Renewed, Request, Result,
-    Settings, Snapshot, Standing, StoreUrl, Ticket, TokioClock, Wake,
+    Backend, Capabilities, Clock, Driver, Error, ErrorKind, HolderId, Info, LockName, Locks, MemoryBackend,
+    MemoryStore, Mode, Quorum, Request, Result, Settings, StoreUrl, TokioClock,
 };
 
 const QUARANTINE: Duration = Duration::from_secs(60);
@@ -105,16 +104,18 @@ const OTHER: Driver =
     Driver::new("other", &["other", "late"], |url, context| opening(open(url, context.clock)))
         .capabilities(onelock_core::memory::DRIVER.capabilities);
 
-async fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Result<Other> {
+async fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Result<Layered<Other>> {
     if url.scheme == "late" && !LATE_IS_THERE.load(Ordering::Relaxed) {
         return Err(Error::new(ErrorKind::Unavailable, "not there yet"));
     }
     let store = MemoryStore::named(url.single_host()?.0, clock)?;
-    Ok(Other(MemoryBackend::new(&store), url))
+    Ok(Layered(Other(MemoryBackend::new(&store), url)))
 }
 
-#[async_trait]
-impl Backend for Other {
+impl Layer for Other {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
+    }
     fn info(&self) -> Info {
         Info::new(self.1.scheme.clone(), self.1.address())
     }
@@ -124,33 +125,6 @@ impl Backend for Other {
             caps.granularity = Duration::from_secs(1);
         }
         caps
-    }
-    async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.0.acquire(request).await
-    }
-    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.0.wait(ticket).await
-    }
-    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        self.0.renew(due).await
-    }
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.0.release(ticket).await
-    }
-    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.0.raise(ticket, token).await
-    }
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.0.inspect(name).await
-    }
-    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.0.list(prefix, page).await
-    }
-    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.0.evict(name, token).await
-    }
-    async fn close(&self) -> Result<()> {
-        self.0.close().await
     }
 }
 
@@ -214,52 +188,23 @@ async fn a_late_member_votes_only_with_what_was_counted_on() {
 #[derive(Debug)]
 struct Stopped(MemoryBackend, Arc<tokio::sync::watch::Sender<bool>>, u64);
 
-impl Stopped {
-    async fn served(&self) {
-        let mut stopped = self.1.subscribe();
-        _ = stopped.wait_for(|stopped| !stopped).await;
-        tokio::time::sleep(Duration::from_micros(getrandom::u64().unwrap() % 4_000)).await;
+impl Layer for Stopped {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
     }
-}
 
-#[async_trait]
-impl Backend for Stopped {
     fn info(&self) -> Info {
         Info::new("memory", format!("memory {}", self.2))
     }
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-    async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.served().await;
-        self.0.acquire(request).await
-    }
-    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.0.wait(ticket).await
-    }
-    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        self.served().await;
-        self.0.renew(due).await
-    }
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.served().await;
-        self.0.release(ticket).await
-    }
-    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.served().await;
-        self.0.raise(ticket, token).await
-    }
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.0.inspect(name).await
-    }
-    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.0.list(prefix, page).await
-    }
-    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.0.evict(name, token).await
-    }
-    async fn close(&self) -> Result<()> {
-        self.0.close().await
+
+    async fn pass<T: Send>(
+        &self,
+        _: &'static str,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        _ = self.1.subscribe().wait_for(|stopped| !stopped).await;
+        tokio::time::sleep(Duration::from_micros(getrandom::u64().unwrap() % 4_000)).await;
+        call.await
     }
 }
 
@@ -272,7 +217,7 @@ async fn a_crowd_is_served_after_an_outage() {
         .collect();
     let client = || {
         let member = |(i, (store, stop)): (u64, &(Arc<MemoryStore>, _))| {
-            Arc::new(Stopped(MemoryBackend::new(store), Arc::clone(stop), i)) as Arc<dyn Backend>
+            Arc::new(Layered(Stopped(MemoryBackend::new(store), Arc::clone(stop), i))) as Arc<dyn Backend>
         };
         let quorum = Quorum::new((0..).zip(&stores).map(member).collect()).unwrap();
         let mut settings = Settings::default();
@@ -338,8 +283,8 @@ async fn a_member_that_refuses_ends_no_waiter_while_another_is_away() {
     let stop = Arc::new(tokio::sync::watch::Sender::new(false));
     let members: Vec<Arc<dyn Backend>> = vec![
         Arc::new(Layered(Refuses(store()))),
-        Arc::new(Stopped(store(), Arc::clone(&stop), 1)),
-        Arc::new(Stopped(store(), Arc::default(), 2)),
+        Arc::new(Layered(Stopped(store(), Arc::clone(&stop), 1))),
+        Arc::new(Layered(Stopped(store(), Arc::default(), 2))),
     ];
     let locks = Locks::builder(Arc::new(Quorum::new(members).unwrap())).clock(clock).build().unwrap();
     let lock = locks.mutex("n").unwrap();

@@ -5,6 +5,7 @@ use crate::clock::TokioClock;
 use crate::holder::HolderId;
 use crate::memory::{MemoryBackend, MemoryStore};
 use crate::mode::Mode;
+use crate::toolkit::{Layer, Layered};
 
 fn memory() -> Arc<dyn Backend> {
     Arc::new(MemoryBackend::new(&MemoryStore::new(Arc::new(TokioClock::default()))))
@@ -47,60 +48,37 @@ struct Renamed {
 }
 
 impl Renamed {
-    fn new(address: &'static str) -> Arc<Self> {
+    fn new(address: &'static str) -> Arc<Layered<Self>> {
         let (late, releases_late, answers_late) = (false.into(), false.into(), false.into());
-        Arc::new(Self { store: memory(), address, late, releases_late, answers_late })
+        Arc::new(Layered(Self { store: memory(), address, late, releases_late, answers_late }))
     }
 }
 
-#[async_trait]
-impl Backend for Renamed {
+impl Layer for Renamed {
+    fn inner(&self) -> &dyn Backend {
+        &*self.store
+    }
     fn info(&self) -> Info {
         Info::new("memory", self.address)
     }
     fn capabilities(&self) -> Capabilities {
-        let mut caps = self.store.capabilities();
-        caps.raise = false;
-        caps.min_lease = Duration::from_millis(1500);
-        caps.lease_step = Duration::from_secs(1);
-        caps
+        let caps = self.store.capabilities().raise(false);
+        caps.min_lease(Duration::from_millis(1500)).lease_step(Duration::from_secs(1))
     }
-    async fn acquire(&self, request: &Request) -> Result<Standing> {
-        if self.late.load(Ordering::Relaxed) {
+    async fn pass<T: Send>(
+        &self,
+        verb: &'static str,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        let set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        if verb == "acquire" && set(&self.late) || verb == "release" && set(&self.releases_late) {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        self.store.acquire(request).await
-    }
-    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.store.wait(ticket).await
-    }
-    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let answers = self.store.renew(due).await;
-        if self.answers_late.load(Ordering::Relaxed) {
+        let answer = call.await;
+        if verb == "renew" && set(&self.answers_late) {
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
-        answers
-    }
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        if self.releases_late.load(Ordering::Relaxed) {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        self.store.release(ticket).await
-    }
-    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.store.raise(ticket, token).await
-    }
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.store.inspect(name).await
-    }
-    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.store.list(prefix, page).await
-    }
-    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.store.evict(name, token).await
-    }
-    async fn close(&self) -> Result<()> {
-        self.store.close().await
+        answer
     }
 }
 
@@ -123,14 +101,14 @@ async fn asked_again_it_keeps_its_number_and_its_majority() {
     let (members, quorum) = three();
     // The counter of one member is ahead.
     for holder in 1..=3 {
-        members[2].store.acquire(&asks(holder)).await.unwrap();
-        members[2].store.release(&asks(holder).ticket()).await.unwrap();
+        members[2].0.store.acquire(&asks(holder)).await.unwrap();
+        members[2].0.store.release(&asks(holder).ticket()).await.unwrap();
     }
-    members[2].late.store(true, Ordering::Relaxed);
+    members[2].0.late.store(true, Ordering::Relaxed);
     let Standing::Held(first) = quorum.acquire(&asks(9)).await.unwrap() else { panic!("not held") };
     // Another majority is the first to answer now.
-    members[2].late.store(false, Ordering::Relaxed);
-    members[0].late.store(true, Ordering::Relaxed);
+    members[2].0.late.store(false, Ordering::Relaxed);
+    members[0].0.late.store(true, Ordering::Relaxed);
     let Standing::Held(again) = quorum.acquire(&asks(9)).await.unwrap() else { panic!("not held") };
     assert_eq!(again.token, first.token);
     // What comes late is given back, and takes nothing from what is held.
@@ -143,12 +121,12 @@ async fn asked_again_it_keeps_its_number_and_its_majority() {
 async fn what_a_failed_attempt_gives_back_late_takes_nothing_from_the_next_one() {
     let (members, quorum) = three();
     for member in &members[..2] {
-        member.store.acquire(&asks(1)).await.unwrap();
+        member.0.store.acquire(&asks(1)).await.unwrap();
     }
-    members[2].releases_late.store(true, Ordering::Relaxed);
+    members[2].0.releases_late.store(true, Ordering::Relaxed);
     assert!(matches!(quorum.acquire(&asks(9)).await.unwrap(), Standing::Busy(_)));
     // Free on one member, while the last one is still about to give back what the attempt had there.
-    members[1].store.release(&asks(1).ticket()).await.unwrap();
+    members[1].0.store.release(&asks(1).ticket()).await.unwrap();
     while !matches!(quorum.acquire(&asks(9)).await.unwrap(), Standing::Held(_)) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -164,14 +142,14 @@ async fn a_late_answer_about_one_hold_takes_nothing_from_the_next_one() {
     let (members, quorum) = three();
     let Standing::Held(first) = quorum.acquire(&asks(9)).await.unwrap() else { panic!("not held") };
     for member in &members {
-        for entry in member.store.inspect(&asks(9).name).await.unwrap().holders {
-            member.store.evict(&asks(9).name, entry.token).await.unwrap();
+        for entry in member.0.store.inspect(&asks(9).name).await.unwrap().holders {
+            member.0.store.evict(&asks(9).name, entry.token).await.unwrap();
         }
     }
-    members[1..].iter().for_each(|member| member.answers_late.store(true, Ordering::Relaxed));
+    members[1..].iter().for_each(|member| member.0.answers_late.store(true, Ordering::Relaxed));
     let due = |token| Renewal::new(asks(9).ticket().token(token), asks(9).lease, asks(9).lease);
     quorum.renew(&[due(first.token)]).await.remove(0).unwrap_err();
-    members[1..].iter().for_each(|member| member.answers_late.store(false, Ordering::Relaxed));
+    members[1..].iter().for_each(|member| member.0.answers_late.store(false, Ordering::Relaxed));
     let Standing::Held(second) = quorum.acquire(&asks(9)).await.unwrap() else { panic!("not held") };
     assert_ne!(first.token, second.token);
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -188,7 +166,7 @@ async fn a_late_answer_about_one_hold_takes_nothing_from_the_next_one() {
 async fn an_entry_that_comes_back_under_another_number_has_no_vote() {
     let (members, quorum) = three();
     let Standing::Held(first) = quorum.acquire(&asks(9)).await.unwrap() else { panic!("not held") };
-    for Renamed { store, .. } in members[..2].iter().map(|member| &**member) {
+    for Renamed { store, .. } in members[..2].iter().map(|member| &member.0) {
         let own = store.inspect(&asks(9).name).await.unwrap().holders[0].token;
         store.evict(&asks(9).name, own).await.unwrap();
         assert!(matches!(store.acquire(&asks(1)).await.unwrap(), Standing::Held(_)));
@@ -202,7 +180,7 @@ async fn an_entry_that_comes_back_under_another_number_has_no_vote() {
     assert_eq!(held_on(&members).await, 0, "left in the way of the next one");
 }
 
-fn three() -> ([Arc<Renamed>; 3], Quorum) {
+fn three() -> ([Arc<Layered<Renamed>>; 3], Quorum) {
     let members = ["a", "b", "c"].map(Renamed::new);
     let all = members.iter().map(|member| Arc::clone(member) as Arc<dyn Backend>).collect();
     (members, Quorum::new(all).unwrap())
@@ -213,10 +191,10 @@ fn asks(holder: u128) -> Request {
     Request::new(name, holder, Mode::Exclusive, Duration::from_secs(30))
 }
 
-async fn held_on(members: &[Arc<Renamed>]) -> usize {
+async fn held_on(members: &[Arc<Layered<Renamed>>]) -> usize {
     let mut held = 0;
     for member in members {
-        held += member.store.inspect(&asks(9).name).await.unwrap().holders.len();
+        held += member.0.store.inspect(&asks(9).name).await.unwrap().holders.len();
     }
     held
 }
