@@ -46,11 +46,8 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<S
     };
     shared.give_back_unclear(&request, &answers);
     let entries = grants.iter().map(|grant| grant.map(|grant| request.ticket().token(grant.token))).collect();
-    let joining = vec![false; grants.len()];
     let request = (*request).clone().note(mark.on(&note, Some(token))?);
-    let mut hold = QuorumHold { request, token, entries, joining, ends: None };
-    hold.lasts(hold.request.lease);
-    shared.keep(owner, hold);
+    shared.keep(owner, QuorumHold::new(request, token, entries));
     let lease = shared.lease(grants.iter().flatten().map(|grant| grant.lease).collect());
     Ok(Standing::Held(Grant::new(token, lease)))
 }

@@ -19,15 +19,28 @@ pub(super) struct QuorumHold {
     /// Members that are being asked for an entry again.
     pub(super) joining: Vec<bool>,
     /// When the members have ended its entries, unless it is renewed; `None` for as good as never.
-    pub(super) ends: Option<Instant>,
+    ends: Option<Instant>,
 }
 
 impl QuorumHold {
-    /// Renewed, or new, for this lease.
+    pub(super) fn new(request: Request, token: FencingToken, entries: Vec<Option<Ticket>>) -> Self {
+        let (joining, lease) = (vec![false; entries.len()], request.lease);
+        let mut hold = Self { request, token, entries, joining, ends: Some(Instant::now()) };
+        hold.lasts(lease);
+        hold
+    }
+
+    /// Renewed, or new, for this lease. No member shortens a longer one that it gave before.
     pub(super) fn lasts(&mut self, lease: Duration) {
         self.request.lease = lease;
         // A member may give more than it was asked for.
-        self.ends = Instant::now().checked_add(lease.saturating_mul(2).saturating_add(self.request.delay));
+        let ends = Instant::now().checked_add(lease.saturating_mul(2).saturating_add(self.request.delay));
+        self.ends = self.ends.zip(ends).map(|(known, ends)| known.max(ends));
+    }
+
+    /// How long the members may keep its entries yet.
+    pub(super) fn left(&self) -> Duration {
+        self.ends.map_or(Duration::MAX, |ends| ends.saturating_duration_since(Instant::now()))
     }
 }
 

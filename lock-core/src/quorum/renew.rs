@@ -113,9 +113,10 @@ fn conclude(shared: &Arc<Shared>, renewal: &Renewal, vote: Tally) -> Result<Rene
         let lost = if holds.get(&owner).is_some_and(asked) { holds.remove(&owner) } else { None };
         // Nobody will release it: what is left on a minority is given back here.
         if let Some(hold) = lost {
+            let left = hold.left();
             for (member, entry) in hold.entries.into_iter().enumerate() {
                 if let Some(ticket) = entry {
-                    shared.give_back(member, ticket, hold.request.lease + hold.request.delay);
+                    shared.give_back(member, ticket, left);
                 }
             }
         }
@@ -195,7 +196,7 @@ impl Shared {
 /// Ends a hold on all members; those that do not answer go on being asked in the background.
 pub(super) async fn release(shared: &Arc<Shared>, ticket: &Ticket) -> Result<Release> {
     let hold = shared.holds.lock().remove(&ticket.holder);
-    let lease = hold.as_ref().map_or(Duration::ZERO, |hold| hold.request.lease + hold.request.delay);
+    let lease = hold.as_ref().map_or(Duration::ZERO, QuorumHold::left);
     // Of a hold this client does not know, an attempt may have left something anywhere.
     let entries = hold.map_or_else(|| vec![Some(ticket.clone()); shared.members.len()], |hold| hold.entries);
     let asked = entries.iter().flatten().count();

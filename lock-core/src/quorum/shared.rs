@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::Instant;
+use tokio::task::JoinSet;
 
 use super::gate::MemberGate;
 use super::hold::QuorumHold;
@@ -66,8 +66,7 @@ impl Shared {
     pub(super) fn keep(&self, owner: HolderId, hold: QuorumHold) {
         let mut holds = self.holds.lock();
         if holds.len() == holds.capacity() {
-            let now = Instant::now();
-            holds.retain(|_, hold| hold.ends.is_none_or(|ends| ends > now));
+            holds.retain(|_, hold| !hold.left().is_zero());
             let as_many = holds.len();
             holds.reserve(2 * as_many);
         }

@@ -45,12 +45,14 @@ struct Renamed {
     late: AtomicBool,
     releases_late: AtomicBool,
     answers_late: AtomicBool,
+    /// Every call fails.
+    away: AtomicBool,
 }
 
 impl Renamed {
     fn new(address: &'static str) -> Arc<Layered<Self>> {
-        let (late, releases_late, answers_late) = (false.into(), false.into(), false.into());
-        Arc::new(Layered(Self { store: memory(), address, late, releases_late, answers_late }))
+        let [late, releases_late, answers_late, away] = [(); 4].map(|()| AtomicBool::new(false));
+        Arc::new(Layered(Self { store: memory(), address, late, releases_late, answers_late, away }))
     }
 }
 
@@ -73,6 +75,9 @@ impl Layer for Renamed {
         let set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         if verb == "acquire" && set(&self.late) || verb == "release" && set(&self.releases_late) {
             tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        if set(&self.away) {
+            return Err(Error::new(ErrorKind::Unavailable, "away"));
         }
         let answer = call.await;
         if verb == "renew" && set(&self.answers_late) {
@@ -212,4 +217,32 @@ async fn holds_that_ended_and_were_never_released_are_forgotten() {
     }
     let kept = quorum.store().shared.holds.lock().len();
     assert!(kept < 50, "{kept}");
+}
+
+/// Its lease was extended to an hour, and is asked for half a minute since: the members keep the hour.
+#[tokio::test(start_paused = true)]
+async fn a_hold_lasts_for_the_longest_lease_that_it_was_given() {
+    let (members, quorum) = three();
+    let Standing::Held(first) = quorum.acquire(&asks(9)).await.unwrap() else { panic!("not held") };
+    let renew = async |lease| {
+        let due = Renewal::new(asks(9).ticket().token(first.token), lease, lease);
+        quorum.renew(&[due]).await.remove(0).unwrap()
+    };
+    for lease in [Duration::from_secs(3600), asks(9).lease] {
+        assert!(matches!(renew(lease).await, Renewed::Held(_)));
+    }
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    // Others come, so that what has ended is forgotten.
+    for n in 100..200 {
+        let other = Request { name: LockName::new(format!("n{n}")).unwrap(), ..asks(n) };
+        assert!(matches!(quorum.acquire(&other).await.unwrap(), Standing::Held(_)));
+    }
+    let (renewed, on) = (renew(asks(9).lease).await, held_on(&members).await);
+    assert!(matches!(renewed, Renewed::Held(_)), "{renewed:?} while {on} members have it");
+    members[0].0.away.store(true, Ordering::Relaxed);
+    assert_eq!(quorum.release(&asks(9).ticket().token(first.token)).await.unwrap(), Release::Released);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    members[0].0.away.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(held_on(&members).await, 0, "members that nobody gives it back on");
 }
