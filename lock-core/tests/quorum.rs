@@ -78,6 +78,22 @@ async fn a_restart_is_found_though_nobody_asks_for_a_lock() {
     repaired(&gates[0]).await;
 }
 
+/// What looks after the gates ends with the quorum, however long it would sleep.
+#[tokio::test(start_paused = true)]
+async fn nothing_looks_after_the_gates_of_a_quorum_that_is_gone() {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let (closed, _) = gated("closed", false);
+    let (dropped, _) = gated("dropped", false);
+    // Each has looked, and sleeps.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(tasks(), before + 6);
+    closed.close().await.unwrap();
+    drop(dropped);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(tasks(), before, "tasks that are left");
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_extension_makes_an_entry_outlive_the_quarantine() {
     let (quorum, _) = gated("extended", false);

@@ -216,6 +216,7 @@ impl Quorum {
             }
         }
         let runtime = runtime::current()?;
+            watching: Mutex::default(),
         let addresses: Vec<_> = infos.into_iter().map(|info| info.address).collect();
         let all: Vec<_> = members.iter().map(|member| member.capabilities()).collect();
         let mut capabilities = combined(&all);
@@ -327,6 +328,7 @@ impl Backend for Members {
 
     async fn close(&self) -> Result<()> {
         self.shared.closed.store(true, Ordering::Release);
+        self.shared.watching.lock().abort_all();
         // What is not given back by then ends with its lease.
         let _ = timeout(self.shared.member_timeout, self.shared.background.settled()).await;
         let mut worst = Ok(());

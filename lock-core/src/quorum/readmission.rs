@@ -119,7 +119,7 @@ impl Shared {
     /// Looks after all gates, in tasks that end with the quorum.
     pub(super) fn watch_gates(self: &Arc<Self>) {
         for member in (0..self.gates.len()).filter(|member| self.gates[*member].is_some()) {
-            self.runtime.spawn(watch(Arc::downgrade(self), member));
+            self.watching.lock().spawn_on(watch(Arc::downgrade(self), member), &self.runtime);
         }
     }
 
@@ -179,10 +179,10 @@ async fn watch(shared: Weak<Shared>, member: usize) {
     // Kept over looks that fail: the store is in one incarnation until it forgets the next time, seen or not.
     let mut seen: Option<(String, Instant)> = None;
     loop {
-        let Some(quorum) = shared.upgrade().filter(|quorum| quorum.open().is_ok()) else { return };
+        let Some(quorum) = shared.upgrade() else { return };
         let open = quorum.repair(member, &mut seen).await.unwrap_or(false);
         let again = if open { quorum.quarantine / 4 } else { pause(quorum.quarantine) };
-        // Nothing is kept for long: a quorum that is dropped or closed needs no gates.
+        // Nothing is kept for long: a quorum that is dropped needs no gates.
         drop(quorum);
         tokio::time::sleep(again).await;
     }

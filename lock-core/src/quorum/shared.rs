@@ -24,6 +24,8 @@ pub(super) struct Shared {
     pub(super) distinct: Option<Distinct>,
     /// The gates of the members that have one.
     pub(super) gates: Vec<MemberGate>,
+    /// The tasks that look after the gates; they end with it.
+    pub(super) watching: Mutex<JoinSet<()>>,
     /// How long a member stays away whose gate was shut.
     pub(super) quarantine: Duration,
     pub(super) member_timeout: Duration,
