@@ -110,18 +110,18 @@ async fn no_extension_makes_an_entry_outlive_the_quarantine() {
 }
 
 /// A memory store under another address: `other://NAME` is `memory://NAME`, and `late://NAME` cannot be reached until
-/// [`LATE_IS_THERE`]. Of the store named `coarse` entries end early.
+/// [`LATE_IS_THERE`], `gone://NAME` never. Of the store named `coarse` entries end early.
 #[derive(Debug)]
 struct Other(MemoryBackend, StoreUrl);
 
 static LATE_IS_THERE: AtomicBool = AtomicBool::new(false);
 
 const OTHER: Driver =
-    Driver::new("other", &["other", "late"], |url, context| opening(open(url, context.clock)))
+    Driver::new("other", &["other", "late", "gone"], |url, context| opening(open(url, context.clock)))
         .capabilities(onelock_core::memory::DRIVER.capabilities);
 
 async fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Result<Layered<Other>> {
-    if url.scheme == "late" && !LATE_IS_THERE.load(Ordering::Relaxed) {
+    if url.scheme == "gone" || url.scheme == "late" && !LATE_IS_THERE.load(Ordering::Relaxed) {
         return Err(Error::new(ErrorKind::Unavailable, "not there yet"));
     }
     let store = MemoryStore::named(url.single_host()?.0, clock)?;
@@ -166,6 +166,20 @@ async fn one_store_under_two_addresses_is_refused() {
     let locks = Locks::builder(Arc::new(quorum("memory://s1|other://s2|memory://s3").await.unwrap()))
         .clock(Arc::new(TokioClock::new()));
     assert!(locks.build().unwrap().mutex("n").unwrap().try_acquire().await.unwrap().is_some());
+}
+
+/// Members that are away do not hide what can never work: who waits for them would wait for ever.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_work_is_said_though_no_member_is_there() {
+    for (members, wanted) in [
+        ("gone://x|gone://x", "twice"),
+        ("gone://x|gone://y&member_timeout=0s", "answer"),
+        ("gone://x|gone://y&quarantine=1ms", "quarantine"),
+    ] {
+        let error = quorum(members).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
 }
 
 /// Both addresses are compared at the same moment.

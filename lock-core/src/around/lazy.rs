@@ -283,6 +283,19 @@ mod tests {
         assert_eq!(locks.inspect("n").await.unwrap_err().kind(), ErrorKind::Closed);
     }
 
+    /// Who waits for a store that is away would wait for ever.
+    #[tokio::test]
+    async fn settings_that_no_store_takes_are_refused_though_it_is_away() {
+        for (options, kind) in [
+            ("ttl=0s", ErrorKind::InvalidLease),
+            ("max_hold=0s", ErrorKind::InvalidLease),
+            ("margin=0.9", ErrorKind::InvalidConfig),
+        ] {
+            let refused = open(&format!("away://h?{options}")).await.unwrap_err();
+            assert_eq!(refused.kind(), kind, "{options}: {refused}");
+        }
+    }
+
     #[tokio::test]
     async fn what_cannot_be_is_refused() {
         assert_eq!(open("slow://h?lazy=maybe").await.unwrap_err().kind(), ErrorKind::InvalidConfig);

@@ -7,6 +7,7 @@ use crate::around::lazy::Lazy;
 use crate::around::observer::Observers;
 use crate::around::observer::requests::Observed;
 use crate::backend::{Backend, Note};
+use crate::capabilities::Capabilities;
 use crate::client::background::Background;
 use crate::client::schedule::Schedule;
 use crate::client::tries::Turns;
@@ -43,7 +44,8 @@ impl Locks {
     /// options override.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`] for an unknown scheme or option, before any I/O; any error of opening the store.
+    /// [`ErrorKind::InvalidConfig`] for an unknown scheme or option, before any I/O; so for a setting that no store takes, or
+    /// [`ErrorKind::InvalidLease`]; any error of opening the store.
     ///
     /// # Cancel safety
     /// Safe: a store that was half opened is closed.
@@ -74,6 +76,8 @@ impl Locks {
         };
         url.check_options(&[crate::config::OPTIONS, driver.options])?;
         let settings = defaults.merge_url(&mut url)?;
+        // What no store takes is no reason to ask this one, which may be away.
+        settings.clone().checked(&Capabilities::of_lines(), &url.scheme)?;
         let backend = match settings.lazy {
             true => Arc::new(Lazy::new(*driver, url, Context::new(Arc::clone(&clock)), false)?),
             false => match driver.open(url.clone(), Context::new(Arc::clone(&clock))).await {

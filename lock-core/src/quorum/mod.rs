@@ -201,22 +201,9 @@ impl Quorum {
         compare: bool,
     ) -> Result<Self> {
         let (members, gates): (Vec<_>, Vec<_>) = members.into_iter().unzip();
-        let bad = |text: String| Err(Error::new(ErrorKind::InvalidConfig, text));
-        check_count(members.len())?;
-        if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&member_timeout) {
-            return bad("the time for a member's answer is from 1ms to 1m".to_owned());
-        }
-        if !(Duration::from_millis(100)..=Duration::from_secs(7 * 24 * 3600)).contains(&quarantine) {
-            return bad("the quarantine is from 100ms to 1week".to_owned());
-        }
         let infos: Vec<_> = members.iter().map(|member| member.info()).collect();
-        for (i, info) in infos.iter().enumerate() {
-            if infos[..i].contains(info) {
-                return bad(format!("{} is a member twice: one store has one vote", info.address));
-            }
-        }
+        check(&infos, member_timeout, quarantine)?;
         let runtime = runtime::current()?;
-            watching: Mutex::default(),
         let addresses: Vec<_> = infos.into_iter().map(|info| info.address).collect();
         let all: Vec<_> = members.iter().map(|member| member.capabilities()).collect();
         let mut capabilities = combined(&all);
@@ -229,6 +216,7 @@ impl Quorum {
             turns: members.iter().map(|_| Turns::default()).collect(),
             members,
             gates,
+            watching: Mutex::default(),
             quarantine,
             member_timeout,
             info: Info::new("quorum", format!("quorum of {}", addresses.join(", "))),
@@ -245,12 +233,24 @@ impl Quorum {
     }
 }
 
-fn check_count(members: usize) -> Result<()> {
-    if (2..=MOST_MEMBERS).contains(&members) {
-        return Ok(());
+/// Refuses what can never be a quorum, reachable or not.
+fn check(members: &[Info], member_timeout: Duration, quarantine: Duration) -> Result<()> {
+    let bad = |text| Err(Error::new(ErrorKind::InvalidConfig, text));
+    if !(2..=MOST_MEMBERS).contains(&members.len()) {
+        return bad(format!("a quorum has 2 to {MOST_MEMBERS} members, not {}", members.len()));
     }
-    let text = format!("a quorum has 2 to {MOST_MEMBERS} members, not {members}");
-    Err(Error::new(ErrorKind::InvalidConfig, text))
+    if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&member_timeout) {
+        return bad("the time for a member's answer is from 1ms to 1m".to_owned());
+    }
+    if !(Duration::from_millis(100)..=Duration::from_secs(7 * 24 * 3600)).contains(&quarantine) {
+        return bad("the quarantine is from 100ms to 1week".to_owned());
+    }
+    for (i, info) in members.iter().enumerate() {
+        if members[..i].contains(info) {
+            return bad(format!("{} is a member twice: one store has one vote", info.address));
+        }
+    }
+    Ok(())
 }
 
 /// What all members can do together.

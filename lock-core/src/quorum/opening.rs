@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{GateOf, Quorum, check_count, member};
-use crate::backend::Backend;
+use super::{GateOf, Quorum, check, member};
+use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
 use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
@@ -53,10 +53,11 @@ pub async fn open(
     }
     let config = QuorumConfig::default().merge_url(&mut url)?;
     let members = config.members.ok_or_else(|| bad("a quorum needs the option `members`"))?;
-    let members: Vec<_> = members.split('|').collect();
-    check_count(members.len())?;
-    let members = (1..).zip(members).map(|(nth, text)| member::read(nth, text, drivers));
+    let members = (1..).zip(members.split('|')).map(|(nth, text)| member::read(nth, text, drivers));
     let members = members.collect::<Result<Vec<_>>>()?;
+    // As they are called once opened.
+    let infos: Vec<_> = members.iter().map(|(_, url)| Info::new(&*url.scheme, url.address())).collect();
+    check(&infos, config.member_timeout, config.quarantine)?;
     let gate = |(driver, url): &(Driver, StoreUrl)| {
         let of = gates.iter().find(|(name, _)| *name == driver.name);
         of.map_or(Ok(None), |(_, gate)| gate(url))
