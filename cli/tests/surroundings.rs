@@ -4,9 +4,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::common::{BEAT, Bench, PASSWORD, Redis, Running, SHORT, children_of, folder, group_alive, until};
+use onelock_testbed::servers::clock::{self, SteppedClock};
 use rustix::process::Signal;
 
 /// The program, started by another one that does something first.
@@ -143,6 +144,26 @@ fn the_note_names_the_user_without_the_environment() {
     assert!(note.starts_with(&format!("{}@", name.trim())), "{note}");
     running.signal(Signal::TERM);
     running.finish();
+}
+
+/// Without a battery a clock begins in 1970 at each boot, until somebody sets it: others may have held since before.
+#[test]
+fn a_clock_that_was_not_set_yet_is_no_harm() {
+    let bench = Bench::sqlite();
+    let holder = bench.spawn(&["run", "a", "--", "sh", "-c", r#"echo up >> "$HIST"; exec sleep 60"#]);
+    bench.wait_for_line("up");
+    until("a hold of a second", || bench.status("a")["holders"][0]["age_ms"].as_u64() > Some(1_000));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let stepped = SteppedClock::new(bench.dir.path()).unwrap();
+    stepped.set_wall(-i64::try_from(now.as_millis()).unwrap()).unwrap();
+    let starter = clock::words(bench.dir.path()).unwrap();
+    let starter: Vec<_> = starter.iter().map(|word| word.to_str().unwrap()).collect();
+    for (words, code) in [(&["run", "a", "--no-wait", "--", "true"][..], 75), (&["leader", "a"], 0)] {
+        let done = Running::new(through(&bench, &starter, words)).finish();
+        assert_eq!(done.code, Some(code), "{done:?}");
+    }
+    holder.signal(Signal::TERM);
+    holder.finish();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io::IsTerminal as _;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use console::{Term, truncate_str};
 use onelock::{EntryView, Error, ErrorKind, ForeignView, Guard, Lock, Locks, Snapshot};
@@ -239,8 +239,10 @@ fn foreign(view: &ForeignView) -> String {
 fn holder(entry: &EntryView) -> String {
     let who = if entry.note.is_empty() { "somebody" } else { &entry.note };
     let since = entry.age.map(|age| {
-        let at = std::time::SystemTime::now().checked_sub(age).map(humantime::format_rfc3339_seconds);
-        let at = at.map(|at| format!(" (since {at})")).unwrap_or_default();
+        // Before 1970 it was not: this clock is yet to be set.
+        let at = SystemTime::now().checked_sub(age).filter(|at| *at >= SystemTime::UNIX_EPOCH);
+        let at =
+            at.map(|at| format!(" (since {})", humantime::format_rfc3339_seconds(at))).unwrap_or_default();
         format!(" for {}{at}", human(age))
     });
     format!("{who}, token {}{}", entry.token, since.unwrap_or_default())

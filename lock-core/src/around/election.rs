@@ -54,7 +54,8 @@ pub struct Leader {
     pub note: String,
     /// The fencing token of its term. A quorum shows a smaller one while a member does not answer.
     pub token: FencingToken,
-    /// When it became a candidate for this term, by this host's calendar; `None` where the store does not know.
+    /// When it became a candidate for this term, by this host's calendar; `None` where the store does not know, or that is yet to
+    /// be set.
     pub since: Option<SystemTime>,
 }
 
@@ -207,7 +208,11 @@ impl Election {
         Ok(snapshot.holders.into_iter().next().map(|holder| Leader {
             note: holder.note,
             token: holder.token,
-            since: holder.age.and_then(|age| SystemTime::now().checked_sub(age)),
+            // Before 1970 it was not: this clock is yet to be set.
+            since: holder
+                .age
+                .and_then(|age| SystemTime::now().checked_sub(age))
+                .filter(|since| *since >= SystemTime::UNIX_EPOCH),
         }))
     }
 
