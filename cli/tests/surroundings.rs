@@ -126,10 +126,14 @@ fn a_new_file_follows_the_umask() {
 
 #[test]
 fn a_store_that_nobody_shares_is_named() {
-    let bench = Bench { dir: folder(), url: "memory://".into() };
-    let done = bench.run(&["run", "a", "--", "true"]);
-    assert_eq!(done.code, Some(0));
-    assert!(done.err.contains("nobody else sees this lock"), "{done:?}");
+    // Of a quorum each process has a member of its own then: where another is lost two hold.
+    let shared = Bench::sqlite();
+    let quorum = format!("quorum://?members={}|memory://a|memory://b", shared.url);
+    for url in ["memory://", &quorum] {
+        let done = Bench { dir: folder(), url: url.into() }.run(&["run", "a", "--", "true"]);
+        assert_eq!(done.code, Some(0));
+        assert!(done.err.contains("nobody else sees what it locks"), "{done:?}");
+    }
 }
 
 #[test]

@@ -53,8 +53,8 @@ impl<'a> Ready<'a> {
                 "/proc does not show the processes of this PID namespace; mount it (unshare --mount-proc)",
             ));
         }
-        if url.as_deref().is_some_and(|url| url.starts_with("memory:")) {
-            say(format_args!("memory:// is in this process alone: nobody else sees this lock"));
+        if url.as_deref().is_some_and(|url| url.contains("memory://")) {
+            say(format_args!("memory:// is in this process alone: nobody else sees what it locks"));
         }
         let url = store::url(url)?;
         let set = bounds.check(&url, work)?.note;
