@@ -77,7 +77,7 @@ async fn late_answer_is_no_hold(ctx: &Ctx) -> Verdict {
     let sent = ctx.now();
     let (tried, timed) = tokio::join!(tried.try_acquire(), timed.acquire_timeout(ctx.units(6)));
     ensure!(ctx.now().saturating_since(sent) >= ctx.units(5), "the answer was not late");
-    for (text, got) in names.into_iter().zip([tried?, in_time(timed)?]) {
+    for (text, got) in names.into_iter().zip([in_time(tried)?, in_time(timed)?]) {
         ensure!(got.is_none(), "`{text}`: an answer that took longer than its lease was taken for a hold");
         let next = ctx.soon("the lock comes free", other.mutex(text)?.acquire()).await??;
         next.release().await?;

@@ -123,8 +123,12 @@ pub(super) async fn acquire(
     loop {
         let attempted = attempt(client, terms, waits.filter(|_| terms.fair)).await;
         let Some(progress) = waits else {
-            return attempted
-                .map(|attempt| if let Attempt::Held(handle) = attempt { Some(handle) } else { None });
+            return match attempted? {
+                Attempt::Held(handle) => Ok(Some(handle)),
+                Attempt::Busy(_) => Ok(None),
+                // Nobody is known to be ahead.
+                Attempt::LostPlace { cause, .. } => Err(cause),
+            };
         };
         let (again, error) = match attempted {
             Ok(Attempt::Held(handle)) => return Ok(Some(handle)),
@@ -218,7 +222,7 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, line: Option<&Progress>) -
         }
         // The answer took longer than the lease: not held.
         (View::Over(_), _) => {
-            let cause = Error::new(ErrorKind::Unavailable, "the store answered after the lease had ended");
+            let cause = Error::new(ErrorKind::Timeout, "the store answered after the lease had ended");
             Ok(Attempt::LostPlace { waited: false, cause })
         }
     }

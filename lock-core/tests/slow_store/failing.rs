@@ -21,6 +21,10 @@ async fn a_timeout_tells_a_busy_lock_from_a_store_that_does_not_answer() {
         let silent = lock.acquire_timeout(SEC(2)).await.unwrap_err();
         assert_eq!(silent.kind(), ErrorKind::Timeout, "{silent}");
     }
+    slow.acquire.store(0, Ordering::SeqCst);
+    slow.answer.store(40_000, Ordering::SeqCst);
+    let late = locks.mutex("b").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Timeout, "its lease was over before the answer came: {late}");
 }
 
 /// Also for an owner whose calls share one acquisition.
