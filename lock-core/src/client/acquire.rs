@@ -262,7 +262,7 @@ fn settle_unclear(client: &Arc<Client>, request: &Request, answer: &Result<Stand
 /// Waits in the line. The renewer renews the place meanwhile.
 async fn in_line(handle: Handle) -> Result<Attempt> {
     let (client, entry) = (Arc::clone(&handle.client), Arc::clone(&handle.entry));
-    let (mut failures, mut failure) = (0_u32, None);
+    let mut failures = 0_u32;
     loop {
         let changed = entry.changed.notified();
         let now = client.clock.now();
@@ -280,7 +280,7 @@ async fn in_line(handle: Handle) -> Result<Attempt> {
             View::Held { .. } => continue,
             View::Over(LossReason::Closed) => return Err(client.is_closed("this client has been closed")),
             View::Over(reason) => {
-                let cause = entry.failure().or(failure);
+                let cause = entry.failure();
                 // The store was reached all the time and has no such entry: somebody removed it.
                 if reason == LossReason::NotHeld && cause.is_none() {
                     return Err(evicted(&client, &entry));
@@ -307,7 +307,7 @@ async fn in_line(handle: Handle) -> Result<Attempt> {
             }
             Some(Err(error)) if error.is_retryable() => {
                 failures += 1;
-                failure = Some(error);
+                entry.failed(error);
                 pause(failures).await;
             }
             Some(Err(error)) => return Err(error.during("wait").at(&client.info.address)),

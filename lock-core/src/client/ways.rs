@@ -17,7 +17,7 @@ impl Lock {
     ///
     /// # Errors
     /// [`ErrorKind::Busy`](crate::ErrorKind::Busy) when the retry policy ran out; [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) when the owner waits for itself;
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed); or an error of the store, after as many failures as the retry policy tolerates.
+    /// [`ErrorKind::Evicted`](crate::ErrorKind::Evicted); [`ErrorKind::Closed`](crate::ErrorKind::Closed); or an error of the store, after as many failures as the retry policy tolerates.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the line in the background. Nothing is held and nothing leaks.

@@ -86,21 +86,28 @@ async fn a_waiter_outlives_an_outage_shorter_than_its_lease() {
     }
 }
 
+/// Also when its wait has failed once, and the store has answered for its entry since.
 #[tokio::test(start_paused = true)]
 async fn an_evicted_waiter_does_not_join_again() {
-    let (locks, _, other) = clients();
-    let held = other.mutex("a").unwrap().acquire().await.unwrap();
-    let waiter = tokio::spawn({
-        let lock = locks.mutex("a").unwrap();
-        async move { lock.acquire().await }
-    });
-    tokio::time::sleep(SEC(1)).await;
-    let token = other.inspect("a").await.unwrap().waiters[0].token;
-    assert_eq!(other.evict("a", token).await.unwrap(), Release::Released);
-    let ended = tokio::time::timeout(SEC(100), waiter).await.expect("it waits again");
-    assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::Evicted);
-    assert_eq!(other.inspect("a").await.unwrap().waiters.len(), 0);
-    drop(held);
+    for failed in [false, true] {
+        let (locks, slow, other) = clients();
+        let held = other.mutex("a").unwrap().acquire().await.unwrap();
+        slow.waits_fail.store(failed, Ordering::SeqCst);
+        let waiter = tokio::spawn({
+            let lock = locks.mutex("a").unwrap();
+            async move { lock.acquire().await }
+        });
+        tokio::time::sleep(SEC(1)).await;
+        slow.waits_fail.store(false, Ordering::SeqCst);
+        tokio::time::sleep(SEC(60)).await;
+        let token = other.inspect("a").await.unwrap().waiters[0].token;
+        assert_eq!(other.evict("a", token).await.unwrap(), Release::Released);
+        let ended = tokio::time::timeout(SEC(100), waiter).await;
+        let ended = ended.unwrap_or_else(|_| panic!("it waits again; its wait had failed: {failed}"));
+        assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::Evicted);
+        assert_eq!(other.inspect("a").await.unwrap().waiters.len(), 0);
+        drop(held);
+    }
 }
 
 /// A request that was sent twice, and comes late, makes another entry for its holder. Others may have held in between.

@@ -110,6 +110,11 @@ impl Entry {
         self.state.lock().failure.clone()
     }
 
+    /// A call for it has failed: until the store answers for it again, that may have forgotten it.
+    pub(crate) fn failed(&self, error: Error) {
+        self.state.lock().failure = Some(error);
+    }
+
     /// From when on less than `notice` is left, unless a renewal comes.
     pub(crate) fn risk(&self, notice: Duration) -> Timestamp {
         self.state.lock().risk(&self.upkeep, notice)
