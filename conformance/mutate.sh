@@ -107,7 +107,7 @@ fault "an abandoned acquire is not given back" $client/acquire.rs \
     's/if may_have_joined\(answer\) \{/if may_have_joined(answer) \&\& false {/' \
     redis cancelled_acquires_leave_nothing
 fault "an unclear acquire is not given back" $client/acquire.rs \
-    's/settle_unclear\(client, &request, &asked\);//' \
+    's/settle_unclear\(client, request, &asked\);//' \
     memory lost_reply_to_acquire_is_given_back
 fault "a dropped guard is not given back" $client/acquire.rs \
     's/self\.client\.give_back\(&self\.entry\);\n//' \

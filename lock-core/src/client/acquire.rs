@@ -182,11 +182,7 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, line: Option<&Progress>) -
     client.open()?;
     let request = Arc::new(terms.request(line.is_some(), client.settings.token_epoch)?);
     let sent = client.clock.now();
-    let asked = ask(client, &request).await;
-    if asked.is_err() {
-        settle_unclear(client, &request, &asked);
-    }
-    let standing = asked?;
+    let standing = ask(client, &request).await?;
     let now = client.clock.now();
     let answer = match standing {
         Standing::Busy(busy) => return Ok(Attempt::Busy(busy.retry_after)),
@@ -244,12 +240,18 @@ pub(crate) async fn claim(client: &Arc<Client>, ticket: &Ticket, lease: Duration
     }
 }
 
-/// Sends the acquire. Dropped half way, it runs on in the background and what it got is given back.
+/// Sends the acquire. Dropped half way, it runs on in the background and what it got is given back, as is what a failed one may
+/// have got.
 async fn ask(client: &Arc<Client>, request: &Arc<Request>) -> Result<Standing> {
     let (backend, sent) = (Arc::clone(&client.backend), Arc::clone(request));
     let abandoned = Arc::clone(request);
     let call = Box::pin(async move { backend.acquire(&sent).await });
-    CancelSafe::new(client, call, move |client, answer| settle_unclear(client, &abandoned, &answer)).await
+    let after = move |client: &_, answer| settle_unclear(client, &abandoned, &answer);
+    let asked = CancelSafe::new(client, call, after).await;
+    if asked.is_err() {
+        settle_unclear(client, request, &asked);
+    }
+    asked
 }
 
 /// Gives back what an acquire that nobody waits for may have got.

@@ -315,3 +315,36 @@ async fn a_store_may_give_the_longest_lease() {
     locks.drain(SEC(10)).await.unwrap();
     assert_eq!(store.names(), 0);
 }
+
+/// Its acquires are carried out, and the answers are lost.
+#[derive(Debug)]
+struct Unheard(MemoryBackend, AtomicBool);
+
+#[async_trait]
+impl Layer for Unheard {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        let answer = self.0.acquire(request).await;
+        if self.1.load(Ordering::SeqCst) {
+            Err(Error::new(ErrorKind::Unavailable, "on purpose"))
+        } else {
+            answer
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_whose_answer_is_lost_leaves_nothing() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = MemoryStore::new(Arc::clone(&clock));
+    let unheard = Arc::new(Layered(Unheard(MemoryBackend::new(&store), AtomicBool::new(false))));
+    let locks = Locks::builder(Arc::clone(&unheard) as _).clock(clock).build().unwrap();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    unheard.0.1.store(true, Ordering::SeqCst);
+    assert_eq!(guard.hand_over().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    tokio::time::sleep(SEC(1)).await;
+    assert_eq!(store.names(), 0, "its claim is left");
+}
