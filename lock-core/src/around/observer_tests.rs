@@ -137,6 +137,18 @@ async fn a_lock_that_was_handed_over_is_told_by_who_resumes_it() {
     assert_eq!(notes.take(), ["n held exclusive", "n ended NotHeld after 10"]);
 }
 
+/// As a grant that nobody came for in time.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_comes_lost_is_not_held_until_its_guard_goes() {
+    let (locks, other, notes) = pair();
+    let given = other.mutex("n").unwrap().acquire().await.unwrap().hand_over().await.unwrap();
+    let mut resumed = Box::pin(locks.resume(given));
+    assert!(tokio::time::timeout(Duration::ZERO, resumed.as_mut()).await.is_err());
+    tokio::time::sleep(SECOND * 60).await;
+    let _lost = resumed.await.unwrap();
+    assert_eq!(notes.take()[1..], ["n held exclusive", "n ended Expired after 0"]);
+}
+
 /// Counts the holds that began and ended. Who tells it of one waits until another does, too, or for a while.
 #[derive(Default)]
 struct Counts([AtomicU32; 2]);

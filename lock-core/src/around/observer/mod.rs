@@ -139,6 +139,8 @@ impl Observers {
         let span = Span::hold(&of, token);
         self.tell(Some(&span), &Event::Held { of: &of, token });
         self.holds.lock().insert(holder, Some(OpenHold { of, token, began, span }));
+        // It may have come lost.
+        self.looked_at(entry, began);
     }
 
     /// Tells the end of a hold, once it is over.
