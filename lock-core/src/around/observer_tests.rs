@@ -149,6 +149,23 @@ async fn a_lock_that_comes_lost_is_not_held_until_its_guard_goes() {
     assert_eq!(notes.take()[1..], ["n held exclusive", "n ended Expired after 0"]);
 }
 
+/// Both have the same holder id.
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_for_what_was_handed_over_ends_no_hold_of_who_resumed_it() {
+    let (locks, other, notes) = pair();
+    let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+    let old = Arc::clone(&guard.handle().entry);
+    let resumed = locks.resume(guard.hand_over().await.unwrap()).await.unwrap();
+    // As the answer to a renewal does that was under way.
+    locks.client.settle(&old, locks.clock().now());
+    other.evict("n", resumed.token().unwrap()).await.unwrap();
+    resumed.lost().await;
+    assert_eq!(
+        notes.take()[2..],
+        ["n ended HandedOver after 0", "n held exclusive", "n ended NotHeld after 10"]
+    );
+}
+
 /// Counts the holds that began and ended. Who tells it of one waits until another does, too, or for a while.
 #[derive(Default)]
 struct Counts([AtomicU32; 2]);

@@ -20,9 +20,11 @@
 //! `position`; `onelock.hold` with the same first three, `token`, `held_ms`, `reason`. Events: a failed renewal, a lease with less
 //! than a third left, a loss, a reconnect, an eviction, a grant given back unused.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 use std::sync::Arc;
 
 use crate::backend::{Renewed, Ticket};
@@ -30,7 +32,6 @@ use crate::client::entry::{Entry, View};
 use crate::client::settings::Settings;
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::holder::HolderMap;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::FencingToken;
@@ -90,8 +91,9 @@ pub(crate) struct Observers {
     store: Arc<str>,
     all: Vec<Arc<dyn Observer>>,
     group: Option<Group>,
-    /// `None` until the start of one is reported.
-    holds: Mutex<HolderMap<Option<OpenHold>>>,
+    /// By where the entry is: who resumes a lock in the client that gave it has the same holder id. `None` until the start of one
+    /// is reported.
+    holds: Mutex<HashMap<usize, Option<OpenHold>>>,
 }
 
 struct OpenHold {
@@ -130,15 +132,15 @@ impl Observers {
 
     /// Tells of a hold that a caller has.
     pub(crate) fn begun(&self, entry: &Entry, of: Subject, began: Timestamp) {
-        let (holder, Some(token)) = (entry.ticket().holder, entry.token()) else { return };
-        match self.holds.lock().entry(holder) {
+        let (place, Some(token)) = (ptr::from_ref(entry).addr(), entry.token()) else { return };
+        match self.holds.lock().entry(place) {
             // An owner that entered again has it already, or is getting it.
             Occupied(_) => return,
             Vacant(hold) => hold.insert(None),
         };
         let span = Span::hold(&of, token);
         self.tell(Some(&span), &Event::Held { of: &of, token });
-        self.holds.lock().insert(holder, Some(OpenHold { of, token, began, span }));
+        self.holds.lock().insert(place, Some(OpenHold { of, token, began, span }));
         // It may have come lost.
         self.looked_at(entry, began);
     }
@@ -146,7 +148,7 @@ impl Observers {
     /// Tells the end of a hold, once it is over.
     pub(crate) fn looked_at(&self, entry: &Entry, now: Timestamp) {
         let View::Over(reason) = entry.view(now) else { return };
-        let Some(Some(hold)) = self.holds.lock().remove(&entry.ticket().holder) else { return };
+        let Some(Some(hold)) = self.holds.lock().remove(&ptr::from_ref(entry).addr()) else { return };
         let held = now.saturating_since(hold.began);
         self.tell(Some(&hold.span), &Event::Ended { of: &hold.of, token: hold.token, held, reason });
     }
