@@ -175,6 +175,24 @@ mod tests {
         assert!(seen[2].2 > Duration::from_secs(9), "{seen:?}");
     }
 
+    /// It has no entry of its own.
+    #[tokio::test(start_paused = true)]
+    async fn who_shares_an_acquisition_of_its_owner_sees_its_place() {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let store = Arc::new(MemoryBackend::new(&MemoryStore::new(Arc::clone(&clock))));
+        let locks = Locks::builder(store).clock(clock).build().unwrap();
+        let held = locks.mutex("n").unwrap().acquire().await.unwrap();
+        let lock = locks.mutex("n").unwrap().owner(&locks.owner()).unwrap();
+        let mut seen = Vec::new();
+        let (first, second, ()) =
+            tokio::join!(lock.acquire(), lock.acquire().progress(|p| seen.push(p.ahead)), async {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                held.release().await.unwrap();
+            });
+        drop((first.unwrap(), second.unwrap()));
+        assert_eq!(seen, [1], "the holder");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn whoever_holds_at_once_is_told_nothing() {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());

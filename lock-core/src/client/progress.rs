@@ -40,12 +40,12 @@ impl Progress {
 
     /// Learns what another one of its owner has, whose acquisition it shares.
     pub(super) fn follow(&self, other: &Self) {
-        let (ahead, failure) = {
+        let (ahead, token, failure) = {
             let theirs = other.0.learned.lock();
-            (theirs.others_ahead, theirs.failure.clone())
+            (theirs.others_ahead, theirs.token, theirs.failure.clone())
         };
         if ahead {
-            self.others_ahead();
+            self.waits(token);
         }
         if let Some(failure) = failure {
             self.failed(failure);
