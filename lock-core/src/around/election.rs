@@ -161,7 +161,7 @@ impl Election {
                 Ok(guard) => OwnTerm(Term::new(guard, self.notice)),
                 Err(error) if error.is_retryable() || error.kind() == ErrorKind::Evicted => {
                     self.failed(&error);
-                    self.locks.client.sleep(self.pause).await;
+                    self.rest().await;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -179,14 +179,25 @@ impl Election {
             {
                 self.failed(&error);
             }
+            // Its end gives back what was lost.
+            drop(own);
             match ended {
                 Some(Ok(done)) => return Ok(done),
                 Some(Err(error)) => {
                     self.failed(&error);
-                    self.locks.client.sleep(self.pause).await;
+                    self.rest().await;
                 }
                 None => {}
             }
+        }
+    }
+
+    /// The pause after a failure: in steps, so that a client that closes is known within a second.
+    async fn rest(&self) {
+        const STEP: Duration = Duration::from_secs(1);
+        let (client, mut left) = (&self.locks.client, self.pause);
+        while client.sleep(left.min(STEP)).await && left > STEP && client.open().is_ok() {
+            left -= STEP;
         }
     }
 

@@ -139,6 +139,24 @@ async fn failures_are_told_and_a_panic_gives_the_lock_back() {
     assert_eq!(closed.unwrap_err().kind(), ErrorKind::Closed);
 }
 
+/// As by work that does not await, and learns of its end too late.
+#[tokio::test(start_paused = true)]
+async fn a_pause_after_a_failure_keeps_no_lock_and_ends_with_its_client() {
+    let [locks, other] = clients();
+    let election = locks.election("e").unwrap().pause_after_failure(SECOND * 3600);
+    let work = |term: Term| async move {
+        crate::testing::lose(&term.guard, LossReason::MaxHold);
+        Err::<(), _>("its time is over")
+    };
+    let run = tokio::spawn(async move { election.run(work).await });
+    tokio::time::sleep(SECOND).await;
+    let next = other.mutex("e").unwrap().acquire_timeout(SECOND).await.unwrap();
+    assert!(next.is_some(), "nobody works, and it is held");
+    locks.close(SECOND).await.unwrap();
+    let ended = tokio::time::timeout(SECOND * 2, run).await.expect("it sleeps on").unwrap();
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Closed);
+}
+
 /// Says when it is dropped whether the lock was held until then.
 struct UntilDropped(Term, Arc<Mutex<Option<bool>>>);
 
