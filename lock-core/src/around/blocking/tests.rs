@@ -136,6 +136,24 @@ fn inside_async_code_it_is_refused() {
     locks.mutex("n").unwrap().acquire().unwrap().release().unwrap();
 }
 
+/// Such as a look at a name server that is silent, which cannot be stopped.
+#[test]
+fn what_hangs_in_a_thread_of_the_pool_keeps_no_last_handle_waiting() {
+    let (_hangs, until) = std::sync::mpsc::channel::<()>();
+    let (tell, answer) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let refused = connect_by(|| async move {
+            let (began, begun) = tokio::sync::oneshot::channel();
+            drop(tokio::task::spawn_blocking(move || (began.send(()), until.recv())));
+            begun.await.unwrap();
+            Err(Error::new(ErrorKind::Unavailable, "on purpose"))
+        });
+        tell.send(refused.unwrap_err().kind())
+    });
+    let refused = answer.recv_timeout(Duration::from_secs(20));
+    assert_eq!(refused.expect("it waits for what it has given up"), ErrorKind::Unavailable);
+}
+
 /// The destructor of a thread-local value may run when those of Tokio are gone.
 #[test]
 fn a_call_at_the_end_of_a_thread_is_refused_and_its_guard_goes() {

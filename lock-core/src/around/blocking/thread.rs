@@ -86,6 +86,8 @@ where
                 let _ = locks.close(SETTLE).await;
             }
         });
+        // What hangs in a thread of its pool, such as a look at a name server, cannot be stopped: nobody waits for it.
+        runtime.shutdown_background();
     };
     let thread = std::thread::Builder::new().name("onelock".into()).spawn(run).map_err(failed)?;
     let mut thread = ClientThread { runtime: handle, end: Some(end), locks: None, thread: Some(thread) };
