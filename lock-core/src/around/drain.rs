@@ -1,11 +1,10 @@
 //! A client that comes to its end in order.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::client::Locks;
 use crate::client::entry::View;
-use crate::client::{Client, Locks};
 use crate::clock::sleep_until;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -21,7 +20,7 @@ impl Locks {
     /// [`LossReason::Closed`](crate::LossReason::Closed), and given back when they go. As [`Locks::close`], which has what is left of the time, at least a second.
     ///
     /// # Cancel safety
-    /// The client refuses new acquisitions from the first poll on; what is held is still renewed.
+    /// The client refuses new acquisitions from the first poll on; what is held is still renewed. A closing that has begun goes on.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -39,13 +38,14 @@ impl Locks {
     /// # }
     /// ```
     pub async fn drain(&self, timeout: Duration) -> Result<()> {
-        let client = Arc::clone(&self.client);
-        client.closed.store(true, Ordering::Release);
-        self.client.at_home(async move { drain(&client, timeout).await }).await
+        let locks = self.clone();
+        locks.client.closed.store(true, Ordering::Release);
+        self.client.at_home(async move { drain(&locks, timeout).await }).await
     }
 }
 
-async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
+async fn drain(locks: &Locks, timeout: Duration) -> Result<()> {
+    let client = &locks.client;
     let until = client.clock.now() + timeout;
     let guards_end = async {
         loop {
@@ -73,12 +73,14 @@ async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
             Err(Error::new(ErrorKind::Timeout, text).during("drain").at(&client.info.address))
         }
     };
-    let closed = client.close(until.saturating_since(client.clock.now()).max(CLOSING)).await;
+    let closed = locks.close(until.saturating_since(client.clock.now()).max(CLOSING)).await;
     ended.and(closed)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::LossReason;
     use crate::clock::{Clock, TokioClock};

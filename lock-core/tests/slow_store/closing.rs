@@ -79,3 +79,14 @@ async fn a_close_waits_for_an_acquire_under_way() {
     assert!(other.mutex("a").unwrap().try_acquire().await.unwrap().is_some(), "it is left in the store");
     assert_eq!(asked.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_is_dropped_while_it_closes_closes_the_store() {
+    let (locks, slow, _) = clients();
+    slow.release.store(5_000, Ordering::SeqCst);
+    drop(locks.mutex("a").unwrap().acquire().await.unwrap());
+    tokio::time::timeout(SEC(1) / 2, locks.drain(SEC(10))).await.expect_err("it waits for the release");
+    tokio::time::sleep(SEC(60)).await;
+    let closed = slow.inspect(&LockName::new("a").unwrap()).await;
+    assert_eq!(closed.expect_err("it is still open").kind(), ErrorKind::Closed);
+}
