@@ -339,3 +339,18 @@ fn a_lease_of_nothing_is_renewed_with_pauses() {
     entry.renewal(at(111));
     assert!(entry.next_event().unwrap() > at(111), "while it is asked for");
 }
+
+/// As a drain does.
+#[test]
+fn who_waits_for_the_end_is_told_whoever_sees_it_first() {
+    let looks: [fn(&Entry); 2] =
+        [|entry| assert!(!entry.receive(at(127))), |entry| entry.take_back(at(127), |_| false)];
+    for look in looks {
+        let entry = entry(upkeep(), held(30));
+        let mut changed = std::pin::pin!(entry.changed.notified());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(changed.as_mut().poll(&mut context).is_pending());
+        look(&entry);
+        assert!(changed.poll(&mut context).is_ready(), "it waits on");
+    }
+}

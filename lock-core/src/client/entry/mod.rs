@@ -90,7 +90,7 @@ impl Entry {
         self.state.lock().number.map(|raw| self.epoch.shown(raw))
     }
 
-    /// What it is at `now`. Once over it stays over: this is where a passed deadline becomes loss.
+    /// What it is at `now`. Once over it stays over: this is where a passed deadline becomes loss, and is told.
     pub(crate) fn view(&self, now: Timestamp) -> View {
         let mut state = self.state.lock();
         let was = state.phase;
@@ -193,7 +193,6 @@ impl Entry {
     /// Takes a pushed grant. It moves no deadline, so it counts only while the last renewal is still good; whether it
     /// did is the answer.
     pub(crate) fn pushed(&self, token: FencingToken, now: Timestamp) -> bool {
-        // Where the deadline has passed just now, it is over.
         self.view(now);
         let mut state = self.state.lock();
         // Of another epoch: the renewal that follows tells it.
@@ -209,6 +208,7 @@ impl Entry {
 
     /// Hands the hold to the caller; false when it does not hold at `now`. From here on it is renewed as a holder.
     pub(crate) fn receive(&self, now: Timestamp) -> bool {
+        self.view(now);
         let mut state = self.state.lock();
         let held = matches!(state.view(now), View::Held { .. });
         state.received |= held;
@@ -218,6 +218,7 @@ impl Entry {
     /// No caller has the hold any more, unless `others` have it, who are told whether it is over: until one receives it, it is not
     /// renewed.
     pub(crate) fn take_back(&self, now: Timestamp, others: impl FnOnce(bool) -> bool) {
+        self.view(now);
         let mut state = self.state.lock();
         let over = matches!(state.view(now), View::Over(_));
         // In one step with the look at the others: one of them may receive it just now.
