@@ -70,6 +70,7 @@ pub fn lose(guard: &Guard, reason: LossReason) {
     let now = client.clock.now();
     entry.end(now, reason);
     if reason == LossReason::NotHeld {
+        entry.waive_least_time();
         client.give_back(entry);
     }
     client.settle(entry, now);
@@ -217,6 +218,14 @@ mod tests {
             assert_eq!(free.is_ok(), reason == LossReason::NotHeld, "{reason}");
             drop(guard);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_store_has_lost_keeps_no_least_time() {
+        let locks = paused().unwrap();
+        let guard = locks.mutex("n").unwrap().at_least(SECOND * 60).unwrap().acquire().await.unwrap();
+        lose(&guard, LossReason::NotHeld);
+        assert!(locks.mutex("n").unwrap().acquire_timeout(SECOND).await.unwrap().is_some());
     }
 
     #[tokio::test]
