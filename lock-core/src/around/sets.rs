@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use crate::client::Locks;
 use crate::client::guard::{Guard, LossReason};
-use crate::client::hold::lost;
 use crate::client::lock::Lock;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -238,11 +237,16 @@ impl GuardSet {
     /// # Cancel safety
     /// Safe.
     pub async fn lost(&self) -> (LockName, LossReason) {
+        let (guard, reason) = self.first_lost().await;
+        (guard.name().clone(), reason)
+    }
+
+    async fn first_lost(&self) -> (&Guard, LossReason) {
         let mut losses: Vec<_> = self.guards.iter().map(|guard| (guard, Box::pin(guard.lost()))).collect();
         poll_fn(|context| {
             for (guard, loss) in &mut losses {
                 if let Poll::Ready(reason) = loss.as_mut().poll(context) {
-                    return Poll::Ready((guard.name().clone(), reason));
+                    return Poll::Ready((*guard, reason));
                 }
             }
             Poll::Pending
@@ -260,7 +264,7 @@ impl GuardSet {
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
         tokio::select! {
             biased;
-            (name, reason) = self.lost() => Err(lost(&name, reason, None)),
+            (guard, reason) = self.first_lost() => Err(guard.lost_error(reason)),
             done = work => Ok(done),
         }
     }

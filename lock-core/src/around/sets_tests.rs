@@ -75,6 +75,15 @@ async fn a_lost_lock_stops_all_of_the_work_and_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_set_that_is_lost_in_an_outage_says_what_has_failed() {
+    let locks = crate::testing::paused().unwrap();
+    let set = locks.all(["a", "b"]).unwrap().acquire().await.unwrap();
+    let _outage = crate::testing::outage(&locks).unwrap();
+    let error = set.run(std::future::pending::<()>()).await.unwrap_err();
+    assert!(format!("{error:?}").contains("the store is away"), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn crossing_sets_never_wait_in_a_circle() {
     let (one, two) = pair();
     let mut tasks = tokio::task::JoinSet::new();

@@ -148,7 +148,7 @@ impl Guard {
         }
     }
 
-    pub(super) fn lost_error(&self, reason: LossReason) -> Error {
+    pub(crate) fn lost_error(&self, reason: LossReason) -> Error {
         lost(self.name(), reason, self.handle().entry.failure())
     }
 
@@ -193,7 +193,7 @@ impl Drop for Guard {
 }
 
 /// The error of everything that needs a lock that is gone.
-pub(crate) fn lost(name: &LockName, reason: LossReason, cause: Option<Error>) -> Error {
+fn lost(name: &LockName, reason: LossReason, cause: Option<Error>) -> Error {
     let text = format!("`{name}` is not held any more: {reason}");
     let error = Error::new(ErrorKind::Lost, text).lost_by(reason);
     match cause {
