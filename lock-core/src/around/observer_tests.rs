@@ -101,6 +101,10 @@ async fn losses_are_told_when_they_happen_and_not_when_the_guard_goes() {
     other.evict("m", evicted.token().unwrap()).await.unwrap();
     tokio::time::sleep(SECOND * 20).await;
     assert_eq!(notes.take()[1..], ["m held shared", "m ended NotHeld after 10"]);
+    let fixed = locks.mutex("f").unwrap().auto_renew(false).acquire().await.unwrap();
+    other.evict("f", fixed.token().unwrap()).await.unwrap();
+    fixed.extend(SECOND * 30).await.unwrap_err();
+    assert_eq!(notes.take()[1..], ["f held exclusive", "f ended NotHeld after 0"]);
     let _open = locks.semaphore("p", 2).unwrap().acquire().await.unwrap();
     locks.close(SECOND).await.unwrap();
     assert_eq!(notes.take()[1..], ["p held permit", "p ended Closed after 0"]);

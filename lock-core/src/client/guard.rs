@@ -265,8 +265,9 @@ impl Guard {
         if answer.is_ok() {
             entry.set_lease(lease);
         }
-        entry.renewed(sent, client.clock.now(), &answer);
-        client.schedule.track(entry);
+        let now = client.clock.now();
+        entry.renewed(sent, now, &answer);
+        client.settle(entry, now);
         answer.map_err(|error| error.during("extend").at(&client.info.address))?;
         self.loss_error().map_or(Ok(()), Err)
     }
