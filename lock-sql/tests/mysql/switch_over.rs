@@ -72,6 +72,36 @@ async fn a_demoted_primary_gives_no_lock() {
     }
 }
 
+/// The old primary has no row of who joins on the new one: that it finds nothing there is no reason to ask again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_joins_after_it_is_not_looked_for_on_the_old_primary() {
+    for options in ["", "?blocks=false"] {
+        let (old, new) = pair().await;
+        let url = url("locker", &old, &new, options);
+        let (holder, waiter) = (connect(&url).await, connect(&url).await);
+        for on in ["before", "after"] {
+            let (first, second) = (request(on, Mode::Exclusive), request(on, Mode::Exclusive));
+            held(&holder, &first).await;
+            let token = waiting(&waiter, &second).await.token.unwrap();
+            let (second, mut asks) = (ticket(&second, token), 0);
+            // It polls, on a connection that stays.
+            while let Ok(wake) = tokio::time::timeout(Duration::from_millis(300), waiter.wait(&second)).await
+            {
+                assert_eq!(wake.unwrap(), Wake::Ask, "the first holds");
+                asks += 1;
+                assert!(asks < 20, "{on} the switch-over it is told to ask, again and again");
+            }
+            holder.release(&first.ticket()).await.unwrap();
+            let wake = tokio::time::timeout(LONG, waiter.wait(&second)).await.unwrap().unwrap();
+            assert_eq!(wake, Wake::Held(token));
+            waiter.release(&second).await.unwrap();
+            if on == "before" {
+                switch(&old, &new).await;
+            }
+        }
+    }
+}
+
 /// A user whom `read_only` does not stop could write on the old primary for as long as its connections live.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_may_write_on_a_demoted_primary_does_not() {
