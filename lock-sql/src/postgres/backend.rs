@@ -73,9 +73,11 @@ impl PostgresBackend {
         let inbox = Arc::<Inbox>::default();
         let listening = tokio::spawn(listen(Arc::clone(&client), Arc::clone(&inbox)));
         inbox.poll_by(POLL, || Unheard(Arc::clone(&client)));
+        // Ends what was begun where the caller gives up.
+        let store = Self { info: Info::new("postgres", address), client, inbox, listening };
         // So that the first waiter need not be polled for. Where listening does not work it is done without.
-        let _ = timeout(config.connect_timeout, client.channel.tried.notified()).await;
-        Ok(Checked::over(Self { info: Info::new("postgres", address), client, inbox, listening }))
+        let _ = timeout(config.connect_timeout, store.client.channel.tried.notified()).await;
+        Ok(Checked::over(store))
     }
 
     fn end(&self) {

@@ -6,7 +6,7 @@ use crate::postgres_server::pgbouncer::PgBouncer;
 use futures_util::future::join_all;
 use onelock_core::store::Checked;
 use onelock_core::{Backend as _, ErrorKind, Release, Standing};
-use onelock_sql::PostgresBackend;
+use onelock_sql::{PostgresBackend, PostgresConfig};
 use sqlx::postgres::PgConnection;
 use sqlx::{Executor as _, Row as _};
 
@@ -66,6 +66,29 @@ async fn idle_connections_are_closed() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     at_once(&store, 40).await;
+}
+
+/// Who gives up opening, as by a time-out around it, leaves nothing behind that listens.
+#[tokio::test]
+async fn an_opening_that_is_given_up_keeps_no_connection() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    server.migrate("app").await.unwrap();
+    let mut admin = server.admin().await.unwrap();
+    let config = PostgresConfig::from_url(server.url().parse().unwrap()).unwrap();
+    let open = || Box::pin(PostgresBackend::open(config.clone()));
+    let mut opening = open();
+    // The second one is to listen; it was quicker than this look where all is done.
+    while connections(&mut admin).await < 2 {
+        if futures_util::poll!(&mut opening).is_ready() {
+            opening = open();
+        }
+    }
+    drop(opening);
+    let end = Instant::now() + Duration::from_secs(60);
+    while connections(&mut admin).await > 0 {
+        assert!(Instant::now() < end, "they stay");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// From version 17 on a server ends sessions whose transactions take too long for the role's `transaction_timeout`, with 25P04.
