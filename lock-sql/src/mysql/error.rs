@@ -52,7 +52,9 @@ pub(crate) fn explain(error: sqlx::Error) -> Error {
 
 fn server(code: u16) -> (ErrorKind, &'static str) {
     match code {
-        1044 | 1045 | 1698 | 1396 | 1862 | 3118 | 4151 => (ErrorKind::Denied, "the server refuses this user"),
+        1044 | 1045 | 1698 | 1396 | 1820 | 1862 | 3118 | 3955 | 4150 | 4151 => {
+            (ErrorKind::Denied, "the server refuses this user")
+        }
         1095 | 1142 | 1143 | 1227 | 1370 | 1410 => (ErrorKind::Denied, "the user lacks a right"),
         DEMOTED | 1290 | 1792 | 1836 => (ErrorKind::Unavailable, "the server is read-only"),
         1049 | 1046 => (ErrorKind::InvalidConfig, "there is no such database; create it first"),

@@ -119,8 +119,8 @@ impl Server for MySql {
                 Value::Digest(_) | Value::Part(_) => query,
             });
             sent = answer(conn, query).await;
-            // Not a statement that can be prepared, or `max_prepared_stmt_count` is reached.
-            prepared = !matches!(sent.as_ref().err().and_then(number), Some(1295 | 1461));
+            // Not a statement that can be prepared, `max_prepared_stmt_count` is reached, or its tables were defined anew too often.
+            prepared = !matches!(sent.as_ref().err().and_then(number), Some(1295 | 1461 | 1615));
         }
         if !prepared {
             sent = send(conn, whole(&call.text())).await;

@@ -186,11 +186,23 @@ async fn a_transaction_that_was_left_open_costs_no_other_lease() {
 /// Group replication answers 3101 to a commit that another one came before, as while a new primary catches up.
 #[tokio::test]
 async fn a_commit_that_a_group_has_refused_is_tried_again() {
+    is_tried_again(3101).await;
+}
+
+/// A server with many tables and little room for their definitions, or one that is flushed, answers 1615 to what is prepared.
+#[tokio::test]
+async fn what_would_have_to_be_prepared_again_is_sent_as_text() {
+    is_tried_again(1615).await;
+}
+
+async fn is_tried_again(error: u16) {
     let server = MariaDb::start(&[]).await.unwrap();
     let store = connect(&format!("{}?connections=1", server.url())).await;
-    let refuses_once = "CREATE TRIGGER locks.refuses BEFORE INSERT ON locks.onelock_line FOR EACH ROW IF @refused IS NULL THEN \
-                        SET @refused = 1; SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 3101; END IF";
-    server.run(refuses_once).await.unwrap();
+    let refuses_once = format!(
+        "CREATE TRIGGER locks.refuses BEFORE INSERT ON locks.onelock_line FOR EACH ROW IF @refused IS NULL THEN \
+         SET @refused = 1; SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {error}; END IF"
+    );
+    server.run(&refuses_once).await.unwrap();
     held(&store, &request("n", Mode::Exclusive)).await;
 }
 

@@ -206,6 +206,25 @@ async fn tables_that_are_not_ours_are_left_alone() {
         .unwrap();
 }
 
+/// Users that MariaDB lets in for a change of their password only, or no more.
+#[tokio::test]
+async fn a_user_that_is_blocked_or_has_an_old_password_is_denied() {
+    let server =
+        MariaDb::start(&["--disconnect-on-expired-password=OFF", "--max-password-errors=1"]).await.unwrap();
+    for (user, says) in [("expired", "1820"), ("blocked", "4150")] {
+        server.run(&format!("CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'pw'")).await.unwrap();
+        server.run(&format!("GRANT ALL ON locks.* TO {user}@'127.0.0.1'")).await.unwrap();
+        if user == "expired" {
+            server.run("ALTER USER expired@'127.0.0.1' PASSWORD EXPIRE").await.unwrap();
+        } else {
+            refused(&url_of(&server, "blocked:wrong")).await;
+        }
+        let error = refused(&url_of(&server, &format!("{user}:pw"))).await;
+        assert!(error.to_string().contains(says), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+}
+
 #[tokio::test]
 async fn what_cannot_keep_the_promises_is_said() {
     let server = MariaDb::start(&[]).await.unwrap();
