@@ -97,7 +97,7 @@ pub(crate) enum Lane {
     Verb,
     /// An acquire, of which many may be asked at once.
     Join,
-    /// A verb that leases depend on, so many of them.
+    /// A verb that leases depend on, so many of them: all are answered when the last one is.
     Renew(usize),
 }
 
@@ -274,7 +274,7 @@ impl<S: Server> Pool<S> {
                 fault @ (Fault::Collision | Fault::Locked) => {
                     self.give(conn);
                     tokio::time::sleep(Duration::from_millis(1) * attempt).await;
-                    // Where it has many leases it is divided.
+                    // Where it is one of many leases the others are not kept waiting: it is divided, or the core asks again.
                     fault == Fault::Collision || !matches!(lane, Lane::Renew(2..))
                 }
                 Fault::Other => {

@@ -11,10 +11,10 @@ use crate::pool::Lane;
 use crate::value::{Found, blob, micros, protocol};
 
 pub(super) async fn renew(client: &Client, due: &[Renewal]) -> Vec<Result<Renewed>> {
-    divided::<MySql>(due, &|part| renew_together(client, part).boxed()).await
+    divided::<MySql>(due, &|part| renew_together(client, part, due.len()).boxed()).await
 }
 
-async fn renew_together(client: &Client, due: &[Renewal]) -> Result<Vec<Renewed>> {
+async fn renew_together(client: &Client, due: &[Renewal], of: usize) -> Result<Vec<Renewed>> {
     let mut names: Vec<_> = due.iter().map(|renewal| key(&renewal.ticket.name)).collect();
     let row = |(item, (renewal, name)): (usize, (&Renewal, &Vec<u8>))| {
         let values = [
@@ -35,7 +35,7 @@ async fn renew_together(client: &Client, due: &[Renewal]) -> Result<Vec<Renewed>
         ("due", Value::Part(rows.join("UNION ALL "))),
     ];
     let call = client.call(include_str!("sql/renew.sql"), &values);
-    client.verbs.ask(Lane::Renew(due.len()), &call, |answer| read(answer, due)).await
+    client.verbs.ask(Lane::Renew(of), &call, |answer| read(answer, due)).await
 }
 
 /// The answers by item; an item without a row is not held.

@@ -12,10 +12,10 @@ use crate::pool::Lane;
 use crate::value::{Found, blob, micros, protocol};
 
 pub(super) async fn renew(client: &Client, inbox: &Inbox, due: &[Renewal]) -> Vec<Result<Renewed>> {
-    divided::<Postgres>(due, &|part| renew_together(client, inbox, part).boxed()).await
+    divided::<Postgres>(due, &|part| renew_together(client, inbox, part, due.len()).boxed()).await
 }
 
-async fn renew_together(client: &Client, inbox: &Inbox, due: &[Renewal]) -> Result<Vec<Renewed>> {
+async fn renew_together(client: &Client, inbox: &Inbox, due: &[Renewal], of: usize) -> Result<Vec<Renewed>> {
     // Those of one name together, and in the order of its line: as those who promote lock the rows.
     let mut order: Vec<_> = due.iter().enumerate().collect();
     order.sort_by_key(|(_, renewal)| (&renewal.ticket.name, renewal.ticket.token));
@@ -31,7 +31,7 @@ async fn renew_together(client: &Client, inbox: &Inbox, due: &[Renewal]) -> Resu
     ];
     let call = client.schema.flushed(one, two, values);
     let (tokens, retries, whose): (Vec<_>, Vec<_>, Vec<Vec<u8>>) =
-        client.pool.ask(Lane::Renew(due.len()), &call, |answer| answer.one()).await?;
+        client.pool.ask(Lane::Renew(of), &call, |answer| answer.one()).await?;
     if [whose.len(), tokens.len(), retries.len()] != [due.len(); 3] {
         return Err(protocol("not as many answers as renewals"));
     }

@@ -9,7 +9,8 @@ use crate::value::blob;
 
 /// What the functions need, and how the driver reads bytes, whatever the session's defaults are; it lasts for the one transaction of
 /// its message.
-const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL bytea_output = hex; ";
+const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL bytea_output = hex; \
+                     SET LOCAL statement_timeout = 0; ";
 
 /// Bytes, or a text that may hold anything, as hexadecimal digits: no value has quotes or backslashes, whatever they mean to
 /// this server.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_conformance::ctx::cut_at;
-use onelock_core::{Backend, ErrorKind, Mode, Page, Release, Renewal, Renewed, Standing, Wake};
+use onelock_core::{Backend, ErrorKind, Locks, Mode, Page, Release, Renewal, Renewed, Standing, Wake};
 use sqlx::{AssertSqlSafe, Executor as _, MySqlConnection, Row as _};
 
 use crate::mysql_server::{Admin as _, MariaDb};
@@ -165,22 +165,43 @@ async fn a_renewal_that_stands_still_is_not_passed_by() {
 /// Somebody has changed the row of one of the locks of a client and not committed: the others are renewed.
 #[tokio::test]
 async fn a_transaction_that_was_left_open_costs_no_other_lease() {
-    let server = MariaDb::start(&[]).await.unwrap();
-    let store = connect(&server.url()).await;
-    let (one, other) = (request("one", Mode::Exclusive), request("other", Mode::Exclusive));
-    for request in [&one, &other] {
-        held(&store, request).await;
+    // The second server ends statements before a wait for a row does.
+    for settings in [&[][..], &["--max-statement-time=0.5"]] {
+        let server = MariaDb::start(settings).await.unwrap();
+        let store = connect(&server.url()).await;
+        let (one, other) = (request("one", Mode::Exclusive), request("other", Mode::Exclusive));
+        for request in [&one, &other] {
+            held(&store, request).await;
+        }
+        let mut forgotten = server.admin().await.unwrap();
+        forgotten.execute("START TRANSACTION").await.unwrap();
+        forgotten
+            .execute("UPDATE locks.onelock_line SET note = '' WHERE name = 'one' AND slot = 0")
+            .await
+            .unwrap();
+        let due = [&one, &other].map(|request| Renewal::new(request.ticket(), request.lease, request.lease));
+        let renewed = store.renew(&due).await;
+        assert!(renewed[0].as_ref().is_err_and(onelock_core::Error::is_unclear), "{renewed:?}");
+        assert!(matches!(renewed[1], Ok(Renewed::Held(_))), "{renewed:?}");
     }
+}
+
+/// Nor does the time cost one in which the renewal in the way is tried.
+#[tokio::test]
+async fn a_renewal_in_vain_keeps_no_other_waiting() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let store = connect(&format!("{}?request_timeout=10s", server.url())).await;
+    let locks = Locks::builder(Arc::new(store)).build().unwrap();
+    let take = async |name| {
+        locks.mutex(name).unwrap().ttl(Duration::from_secs(12)).unwrap().acquire().await.unwrap()
+    };
+    let (_one, other) = (take("one").await, take("other").await);
+    let seen = other.deadline();
     let mut forgotten = server.admin().await.unwrap();
     forgotten.execute("START TRANSACTION").await.unwrap();
-    forgotten
-        .execute("UPDATE locks.onelock_line SET note = '' WHERE name = 'one' AND slot = 0")
-        .await
-        .unwrap();
-    let due = [&one, &other].map(|request| Renewal::new(request.ticket(), request.lease, request.lease));
-    let renewed = store.renew(&due).await;
-    assert!(renewed[0].as_ref().is_err_and(onelock_core::Error::is_unclear), "{renewed:?}");
-    assert!(matches!(renewed[1], Ok(Renewed::Held(_))), "{renewed:?}");
+    let row = "SELECT * FROM locks.onelock_line WHERE name = 'one' AND slot = 0 FOR UPDATE";
+    forgotten.execute(row).await.unwrap();
+    other.renewed(seen).await.expect("lost with the other one");
 }
 
 /// Group replication answers 3101 to a commit that another one came before, as while a new primary catches up.

@@ -1,11 +1,12 @@
 //! A server with few connections.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::postgres_server::pgbouncer::PgBouncer;
 use futures_util::future::join_all;
 use onelock_core::store::Checked;
-use onelock_core::{Backend as _, ErrorKind, Release, Standing};
+use onelock_core::{Backend as _, ErrorKind, Locks, Release, Standing};
 use onelock_sql::{PostgresBackend, PostgresConfig};
 use sqlx::postgres::PgConnection;
 use sqlx::{Executor as _, Row as _};
@@ -132,21 +133,46 @@ async fn requests_that_were_given_up_do_not_wait_on() {
     }
 }
 
-/// Somebody has evicted one of the locks of a client and not committed: the others are renewed.
+/// Somebody has evicted one of the locks of a client and not committed: the others are renewed, also where the role's statements may
+/// take less time than that wait.
 #[tokio::test]
 async fn a_transaction_that_was_left_open_costs_no_other_lease() {
     let server = PostgresServer::start(&[]).await.unwrap();
-    let store = open(&server.url()).await;
-    let (one, other) = (request("one"), request("other"));
-    let Standing::Held(grant) = store.acquire(&one).await.unwrap() else { panic!("busy") };
-    assert!(matches!(store.acquire(&other).await.unwrap(), Standing::Held(_)));
+    let pooler = PgBouncer::start(server.port(), "transaction", &[]).await.unwrap();
     let mut forgotten = server.admin().await.unwrap();
-    let evict = format!("BEGIN; SELECT onelock.evict('one', {})", grant.token);
+    for (setting, url) in [("0", server.url()), ("300ms", server.url()), ("300ms", pooler.url("postgres"))] {
+        let set = format!("ALTER ROLE postgres SET statement_timeout = '{setting}'");
+        forgotten.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(set))).await.unwrap();
+        let store = open(&url).await;
+        let (one, other) = (request("one"), request("other"));
+        let Standing::Held(grant) = store.acquire(&one).await.unwrap() else { panic!("busy") };
+        assert!(matches!(store.acquire(&other).await.unwrap(), Standing::Held(_)));
+        let evict = format!("BEGIN; SELECT onelock.evict('one', {})", grant.token);
+        forgotten.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(evict))).await.unwrap();
+        let due = [&one, &other].map(|r| onelock_core::Renewal::new(r.ticket(), r.lease, r.waiter_lease));
+        let renewed = store.renew(&due).await;
+        assert!(renewed[0].as_ref().is_err_and(onelock_core::Error::is_unclear), "{renewed:?}");
+        assert!(matches!(renewed[1], Ok(onelock_core::Renewed::Held(_))), "{setting}: {renewed:?}");
+        forgotten.execute("COMMIT").await.unwrap();
+        store.release(&other.ticket()).await.unwrap();
+    }
+}
+
+/// Nor does the time cost one in which the renewal in the way is tried.
+#[tokio::test]
+async fn a_renewal_in_vain_keeps_no_other_waiting() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let store = open(&format!("{}?request_timeout=10s", server.url())).await;
+    let locks = Locks::builder(Arc::new(store)).build().unwrap();
+    let take = async |name| {
+        locks.mutex(name).unwrap().ttl(Duration::from_secs(12)).unwrap().acquire().await.unwrap()
+    };
+    let (one, other) = (take("one").await, take("other").await);
+    let seen = other.deadline();
+    let mut forgotten = server.admin().await.unwrap();
+    let evict = format!("BEGIN; SELECT onelock.evict('one', {})", one.token().unwrap());
     forgotten.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(evict))).await.unwrap();
-    let due = [&one, &other].map(|r| onelock_core::Renewal::new(r.ticket(), r.lease, r.waiter_lease));
-    let renewed = store.renew(&due).await;
-    assert!(renewed[0].as_ref().is_err_and(onelock_core::Error::is_unclear), "{renewed:?}");
-    assert!(matches!(renewed[1], Ok(onelock_core::Renewed::Held(_))), "{renewed:?}");
+    other.renewed(seen).await.expect("lost with the other one");
 }
 
 /// All connections fall silent, as where something between has forgotten them: a renewal that finds out is one, whatever

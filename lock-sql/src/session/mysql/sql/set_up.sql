@@ -2,7 +2,7 @@
 -- an id that arrives altered may be that of another session; what tells this life of the server from every other that has been up
 -- for a second; and for how many this one has.
 -- Both clocks are read once, when the statement starts, so their difference is the start, however clocks are set.
-SET SESSION wait_timeout = 31536000 /*M! , SESSION max_statement_time = 0 */ /*!80000 , SESSION max_execution_time = 0 */;
+SET SESSION wait_timeout = 31536000;
 SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(CONNECTION_ID() AS SIGNED),
     CAST(CONCAT_WS('/', UNIX_TIMESTAMP() - CAST(VARIABLE_VALUE AS SIGNED),
     @@global.hostname, @@global.port, @@global.server_id, @@global.datadir) AS BINARY), CAST(VARIABLE_VALUE AS SIGNED)
