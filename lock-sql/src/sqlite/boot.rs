@@ -37,10 +37,13 @@ impl Boot {
 /// A container may run in a time namespace, where the boot clock has an offset; the file keeps the host's own time.
 ///
 /// The kernel shows the offsets of the namespace that the process has for its children, which is its own until it makes one. A
-/// process that makes one later goes on with what was read here.
+/// process that makes one later goes on with what was read here. A kernel without time namespaces has neither.
 fn shift(process: &Path) -> Result<i64, String> {
-    let offsets = std::fs::read_to_string(process.join("timens_offsets")).unwrap_or_default();
-    // Afterwards, so that no namespace comes in between. A kernel that has none shows neither link.
+    let offsets = match std::fs::read_to_string(process.join("timens_offsets")) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+        offsets => offsets.map_err(|e| format!("cannot read the shift of this process's clock: {e}"))?,
+    };
+    // Afterwards, so that no namespace comes in between.
     let namespace = |whose| std::fs::read_link(process.join("ns").join(whose)).ok();
     if namespace("time") == namespace("time_for_children") {
         return Ok(boot_offset(&offsets));
@@ -124,6 +127,15 @@ mod tests {
         std::fs::remove_file(process.path().join("ns/time")).unwrap();
         link("time", "time:[2]");
         assert_eq!(shift(process.path()).unwrap(), 5_000_000_000);
+    }
+
+    /// As where a policy denies it, or no descriptor is left.
+    #[test]
+    fn an_offset_that_cannot_be_read_is_not_none() {
+        let process = tempfile::tempdir().unwrap();
+        assert_eq!(shift(process.path()), Ok(0), "a kernel without time namespaces");
+        std::fs::create_dir(process.path().join("timens_offsets")).unwrap();
+        shift(process.path()).unwrap_err();
     }
 
     #[test]
