@@ -41,6 +41,9 @@ impl From<Fault> for Error {
 
 pub(crate) fn explain(error: rusqlite::Error) -> Error {
     use ErrorKind::{Denied, Foreign, Full, Protocol, Unavailable};
+    // For the index of the log: SQLite does not call that full.
+    let no_room =
+        error.sqlite_error().is_some_and(|e| e.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE);
     let (kind, text) = match error.sqlite_error_code() {
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => {
             (Unavailable, "other writers kept the file busy; nothing was changed")
@@ -50,8 +53,10 @@ pub(crate) fn explain(error: rusqlite::Error) -> Error {
         }
         Some(Code::ReadOnly) => (Denied, "the file or its folder cannot be written"),
         Some(Code::OutOfMemory) => (Unavailable, "SQLite ran out of memory"),
-        Some(Code::SystemIoFailure) => (Unavailable, "reading or writing the file failed"),
-        Some(Code::DiskFull) => (Full, "the disk or the file is full; nothing was changed"),
+        Some(Code::SystemIoFailure) if !no_room => (Unavailable, "reading or writing the file failed"),
+        Some(Code::DiskFull | Code::SystemIoFailure) => {
+            (Full, "the disk or the file is full; nothing was changed")
+        }
         Some(Code::CannotOpen) => (Unavailable, "the file or its -wal and -shm companions cannot be opened"),
         Some(Code::DatabaseCorrupt) => (Protocol, "the file is damaged"),
         Some(Code::NotADatabase) => (Foreign, "the file is not an SQLite database"),

@@ -111,6 +111,7 @@ fn io_error(path: &Path, error: &io::Error) -> Error {
             ErrorKind::InvalidConfig
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
         _ => ErrorKind::Unavailable,
     };
     Error::new(kind, format!("{} cannot be used: {error}", path.display()))

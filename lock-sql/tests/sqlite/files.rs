@@ -218,13 +218,31 @@ async fn a_full_disk_refuses_to_join_and_still_lets_go() {
     hold(&store, &request("n", 1)).await;
 }
 
+/// The index of the log takes room when a file is opened, and a new file takes an inode.
+#[tokio::test]
+async fn a_full_disk_is_told_when_a_file_is_opened() {
+    let Some(small) = SmallDisk::mount() else {
+        return in_a_namespace("files::a_full_disk_is_told_when_a_file_is_opened");
+    };
+    let path = small.path().join("locks.db");
+    open(&path).await.close().await.unwrap();
+    // As much as there is room for.
+    std::fs::write(small.path().join("ballast"), vec![1; 2_000_000]).unwrap_err();
+    let full = refused(&path).await;
+    assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+    let inodes: Vec<_> =
+        (0..20).map_while(|i| std::fs::File::create(small.path().join(format!("{i}"))).ok()).collect();
+    let full = refused(&small.path().join("new.db")).await;
+    assert_eq!((full.kind(), inodes.len() < 20), (ErrorKind::Full, true), "{full}");
+}
+
 /// A file system of its own, of one megabyte with some ballast to throw off, where the test may mount one.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
     fn mount() -> Option<Self> {
         let folder = folder();
-        let options = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"];
+        let options = ["-t", "tmpfs", "-o", "size=1m,nr_inodes=16", "tmpfs"];
         let status = std::process::Command::new("mount").args(options).arg(folder.path()).status().ok()?;
         if !status.success() {
             return None;
