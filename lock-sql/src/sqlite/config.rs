@@ -67,7 +67,7 @@ impl SqliteConfig {
 /// The path behind a URL. The part of a relative path before its first slash is where other stores have a host.
 fn path_of(url: &StoreUrl) -> Result<PathBuf> {
     if url.username.is_some() || url.password.is_some() {
-        return Err(bad("a SQLite URL has no user; write `@` as %40"));
+        return Err(bad("a SQLite URL has no user; write a file `a@b.db` as sqlite://./a%40b.db"));
     }
     let first = match &url.hosts[..] {
         [] => "",
@@ -102,6 +102,7 @@ mod tests {
             ("sqlite://./data/locks.db", "./data/locks.db"),
             ("sqlite://data/locks.db", "data/locks.db"),
             ("sqlite://../locks.db", "../locks.db"),
+            ("sqlite://./a%40b%20c.db", "./a@b c.db"),
         ] {
             assert_eq!(read(url).unwrap().path, PathBuf::from(path), "{url}");
         }
@@ -130,6 +131,9 @@ mod tests {
         ] {
             assert_eq!(read(url).unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
         }
+        // What an error advises works: what is written there is no host.
+        let text = read("sqlite://a@b.db").unwrap_err().to_string();
+        assert!(text.contains("sqlite://./a%40b.db"), "{text}");
         let text = read("sqlite:///a?pool=1ms").unwrap_err().to_string();
         assert!(text.contains("busy_timeout") && text.contains("poll"), "{text}");
     }

@@ -27,7 +27,8 @@ use onelock_core::driver::opening;
 ///
 /// `sqlite:///var/lib/app/locks.db` names an absolute path, `sqlite://locks.db` and `sqlite://./data/locks.db` one
 /// that is relative to the working directory at the time of opening. Bytes other than letters, digits, `/`, `.`, `-`
-/// and `_` are written `%XX`. The folder must exist; the file is made when it does not.
+/// and `_` are written `%XX`; a relative path that has some in its first part begins with `./`. The folder must exist; the
+/// file is made when it does not.
 pub const SQLITE_DRIVER: Driver = Driver::new("sqlite", &["sqlite"], |url, context| {
     opening(async move { SqliteBackend::open(SqliteConfig::from_url(url)?, context.clock).await })
 })
