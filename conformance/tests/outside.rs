@@ -143,6 +143,9 @@ async fn payments(program: &Path, url: &str) -> Verdict {
     .await?;
     ensure_eq!(ask("GET", "/balance/1").await?, "800", "the first account");
     ensure_eq!(ask("GET", "/balance/2").await?, "1200", "the second account");
+    ask("POST", "/transfer/1/3/250").await?;
+    ensure_eq!(ask("GET", "/balance/1").await?, "550", "who gave");
+    ensure_eq!(ask("GET", "/balance/3").await?, "250", "an account that was not there");
     try_join_all((0..6).map(|_| ask("GET", "/score/4711"))).await?;
     let metrics = ask("GET", "/metrics").await?;
     ensure!(metrics.starts_with("acquired "), "{metrics}");

@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use onelock::{Config, Event, FencingToken, Guard, LockName, Locks, Observer, Settings, Term, fence};
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{PgPool, query, query_scalar};
+use sqlx::{PgConnection, PgPool, query, query_scalar};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -94,12 +94,18 @@ async fn deposit(State(app): State<App>, Path((account, cents)): Path<(i64, i64)
 async fn book(app: &App, guard: &Guard, account: i64, cents: i64) -> Result<(), Failed> {
     let mut transaction = app.accounts.begin().await?;
     fence::postgres::check(&mut transaction, guard).await?;
+    add(&mut transaction, account, cents).await?;
+    Ok(transaction.commit().await?)
+}
+
+/// An account that is not there begins with nothing.
+async fn add(accounts: &mut PgConnection, account: i64, cents: i64) -> Result<(), sqlx::Error> {
     query("INSERT INTO accounts VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET cents = accounts.cents + $2")
         .bind(account)
         .bind(cents)
-        .execute(&mut *transaction)
+        .execute(accounts)
         .await?;
-    Ok(transaction.commit().await?)
+    Ok(())
 }
 
 /// Two accounts: two locks at once, in whatever order others ask for them.
@@ -116,13 +122,8 @@ async fn move_money(app: &App, guards: &[Guard], from: i64, to: i64, cents: i64)
     for guard in guards {
         fence::postgres::check(&mut transaction, guard).await?;
     }
-    for (account, cents) in [(from, -cents), (to, cents)] {
-        query("UPDATE accounts SET cents = cents + $2 WHERE id = $1")
-            .bind(account)
-            .bind(cents)
-            .execute(&mut *transaction)
-            .await?;
-    }
+    add(&mut transaction, from, -cents).await?;
+    add(&mut transaction, to, cents).await?;
     Ok(transaction.commit().await?)
 }
 
