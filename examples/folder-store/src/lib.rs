@@ -169,7 +169,8 @@ impl Backend for Folder {
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
         let mut all = Vec::new();
         for file in 0..FILES {
-            let (prefix, page) = (prefix.to_owned(), page.clone());
+            let (prefix, mut page) = (prefix.to_owned(), page.clone());
+            page.limit += 1; // one more tells that there is more, also where one file has all
             all.extend(self.step(file, move |lines, now| lines.list(now, &prefix, &page)).await??.names);
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
