@@ -13,6 +13,8 @@ folder=$(pwd)/target/evidence
 soak=${SOAK:-1}
 wanted=" $* "
 failed=
+# An interrupt ends all that this has started: a shell starts what runs beside it deaf to the terminal's.
+trap 'trap "" TERM; kill -TERM 0; exit 130' INT TERM
 
 # As the check builds them: nothing is compiled twice.
 tests() { cargo test --quiet --workspace --features "$features" "$@"; }
@@ -37,7 +39,8 @@ suite() {
     done >"$folder/$store.log" 2>&1
     if [ -z "$ok" ]; then
         failed="$failed $store"
-        grep -A 8 '^failures:' "$folder/$store.log"
+        # A program that did not build or was killed has named no case.
+        grep -A 8 '^failures:' "$folder/$store.log" || tail -n 20 "$folder/$store.log"
     fi
     echo "$store: $(grep -c '"outcome":"passed"' "$record") passed, $(grep -c '"outcome":"ignored"' "$record") do not apply"
 }
