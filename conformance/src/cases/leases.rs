@@ -47,15 +47,23 @@ async fn until_free(
     .await
 }
 
-/// A lease that nobody renews ends: not before its time, and then the next one holds, with a larger token.
+/// A lease that nobody renews any more ends: not before its time, and then the next one holds, with a larger token.
 async fn expiry_and_takeover(ctx: &Ctx) -> Verdict {
     let (backend, other) = (ctx.backend().await?, ctx.backend().await?);
     let granularity = backend.capabilities().granularity;
     for round in 0..ctx.many(3) {
         let name = name(&format!("expiring-{round}"))?;
-        let first = leased(exclusive(&name)?, ctx.units(2));
-        let sent = ctx.now();
-        let grant = held(&backend, &first).await?;
+        let renews = round == 0;
+        let first = leased(exclusive(&name)?, ctx.units(if renews { 8 } else { 2 }));
+        let mut sent = ctx.now();
+        let mut grant = held(&backend, &first).await?;
+        if renews {
+            // Half way, so that what is left of the first lease is not enough.
+            tokio::time::sleep(ctx.units(4)).await;
+            sent = ctx.now();
+            let renewed = renew(&backend, renewal(&first, grant.token)).await?;
+            grant = expect!(renewed, Renewed::Held(grant) => grant, "a renewal in time");
+        }
         let next = exclusive(&name)?;
         let (token, after) = until_free(ctx, &other, &next, sent).await?;
         ensure!(after + granularity >= grant.lease, "a lease of {:?} was over after {after:?}", grant.lease);
@@ -106,7 +114,7 @@ async fn stays_renewed(
     Ok(true)
 }
 
-/// A renewal for less leaves the lease as long as it was.
+/// A renewal for less leaves the lease as long as it was, of a holder and of a waiter.
 async fn renew_never_shortens(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let name = name("kept")?;
@@ -115,9 +123,20 @@ async fn renew_never_shortens(ctx: &Ctx) -> Verdict {
     let less = leased(request.clone(), ctx.units(1));
     expect!(renew(&backend, renewal(&less, grant.token)).await?, Renewed::Held(_) => (), "a renewal for less");
     expect!(backend.acquire(&less).await?, Standing::Held(_) => (), "asking again for less");
+    let mut waiter = None;
+    if ctx.shows_the_line() {
+        let entry = Entry::waiting(&backend, exclusive(&name)?).await?;
+        let less = leased(entry.request.clone(), ctx.units(1));
+        let answer = renew(&backend, renewal(&less, entry.token)).await?;
+        expect!(answer, Renewed::Waiting(_) => (), "a waiter's renewal for less");
+        waiter = Some(entry);
+    }
     tokio::time::sleep(ctx.units(3)).await;
     let answer = renew(&backend, renewal(&request, grant.token)).await?;
     expect!(answer, Renewed::Held(_) => (), "after the shorter lease");
+    if let Some(waiter) = waiter {
+        expect!(waiter.renew().await?, Renewed::Waiting(_) => (), "a waiter after the shorter lease");
+    }
     Ok(())
 }
 
@@ -155,19 +174,30 @@ async fn late_acquire_revives_nothing(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The lock-delay keeps the lock blocked beyond the lease of a lost holder, and not after a release.
+/// The lock-delay keeps the lock blocked beyond the lease of a lost holder, one that has renewed or was promoted too, and not after a
+/// release.
 async fn lock_delay(ctx: &Ctx) -> Verdict {
     let (backend, other) = (ctx.backend().await?, ctx.backend().await?);
     let granularity = backend.capabilities().granularity;
     let name = name("delayed")?;
-    let mut first = leased(exclusive(&name)?, ctx.units(1));
-    first.delay = ctx.units(3);
-    let sent = ctx.now();
+    let first = leased(exclusive(&name)?, ctx.units(4)).delay(ctx.units(4));
     let grant = held(&backend, &first).await?;
-    ensure!(grant.lease < ctx.units(3), "the answer counts the delay in: {:?}", grant.lease);
+    ensure!(grant.lease < ctx.units(8), "the answer counts the delay in: {:?}", grant.lease);
+    let sent = ctx.now();
+    let renewed = renew(&backend, renewal(&first, grant.token)).await?;
+    expect!(renewed, Renewed::Held(_) => (), "a renewal in time");
+    let least = ctx.units(8);
     let (_, after) = until_free(ctx, &other, &exclusive(&name)?, sent).await?;
-    let least = ctx.units(4);
     ensure!(after + granularity >= least, "blocked for {after:?} only, not {least:?}");
+    if ctx.shows_the_line() {
+        let name = crate::ctx::name("delayed-promoted")?;
+        let ahead = Entry::holding(&backend, exclusive(&name)?).await?;
+        let sent = ctx.now();
+        Entry::waiting(&backend, leased(exclusive(&name)?, ctx.units(4)).delay(ctx.units(4))).await?;
+        ahead.release().await?;
+        let (_, after) = until_free(ctx, &other, &exclusive(&name)?, sent).await?;
+        ensure!(after + granularity >= least, "promoted, and blocked for {after:?} only, not {least:?}");
+    }
     let name = crate::ctx::name("delayed-released")?;
     let mut second = leased(exclusive(&name)?, LONG);
     second.delay = LONG;
@@ -216,7 +246,8 @@ async fn promoted_waiter_keeps_its_waiter_lease(ctx: &Ctx) -> Verdict {
 async fn expired_among_living_holders(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let (name, two) = (name("among-living")?, permit(2)?);
-    let dead = Entry::holding(&backend, leased(request(&name, two)?, ctx.units(2))).await?;
+    // Long enough for the others to join before it ends, on a busy machine too.
+    let dead = Entry::holding(&backend, leased(request(&name, two)?, ctx.units(8))).await?;
     let living = Entry::holding(&backend, request(&name, two)?).await?;
     let next = Entry::waiting(&backend, request(&name, two)?).await?;
     let last = Entry::waiting(&backend, request(&name, two)?).await?;

@@ -149,9 +149,14 @@ async fn raise_while_ours(ctx: &Ctx) -> Verdict {
     ensure_eq!(backend.raise(&ours, grant.token).await?, Raise::Raised, "a raise to less");
     let own = expect!(renew(&backend, renewal(&request, grant.token)).await?, Renewed::Held(own) => own, "the holder");
     ensure_eq!(own.token, grant.token, "the holder's own token after a raise");
+    // The number is shown to everybody: the holder id is what makes the entry ours.
+    let further = FencingToken::new(far.get() + 1_000_000)?;
+    let forged = ticket(&exclusive(&name)?, grant.token);
+    ensure_eq!(backend.raise(&forged, further).await?, Raise::NotHeld, "a raise by another than the holder");
     backend.release(&ours).await?;
     let token = cycle(&backend, &name).await?.get();
     ensure!(token > far.get(), "token {token} after a raise to {far}");
+    ensure!(token < further.get(), "a refused raise took effect: token {token}");
     let further = FencingToken::new(token + 1_000_000)?;
     ensure_eq!(backend.raise(&ours, further).await?, Raise::NotHeld, "a raise by one that holds no more");
     let token = cycle(&backend, &name).await?.get();

@@ -213,6 +213,15 @@ async fn renew_answers_each(ctx: &Ctx) -> Verdict {
         ensure_eq!(got, wanted, "item {i}");
     }
     ensure!(backend.renew(&[]).await.is_empty(), "answers to nothing");
+    if ctx.shows_the_line() {
+        // Entries of one name are told apart, too.
+        let name = name("one-name")?;
+        let first = Entry::holding(&backend, exclusive(&name)?).await?;
+        let second = Entry::waiting(&backend, exclusive(&name)?).await?;
+        let due = [&second, &first].map(|entry| renewal(&entry.request, entry.token));
+        let answers = backend.renew(&due).await;
+        expect!(&answers[..], [Ok(Renewed::Waiting(_)), Ok(Renewed::Held(_))] => (), "a waiter and its holder");
+    }
     Ok(())
 }
 

@@ -20,6 +20,14 @@ pub(crate) enum Fault {
     RenewStopsAtTheFirst,
     /// `renew` sets the lease, also to less.
     RenewShortens,
+    /// A waiter that has renewed ends with the lease of that renewal, whatever it had before or renews later.
+    RenewShortensWaiters,
+    /// `renew` gives a shorter lease than it says.
+    RenewTooShort,
+    /// `renew` looks at one entry of each name.
+    RenewByName,
+    /// A renewal ends the lock-delay.
+    RenewForgetsTheDelay,
     /// Asking again gives a new entry.
     AskingAgainIsNew,
     /// Asking again after the lease has ended gives the old number.
@@ -50,6 +58,8 @@ pub(crate) enum Fault {
     LeaseTooShort,
     /// The lock-delay is forgotten.
     NoDelay,
+    /// Who waits is kept without its lock-delay.
+    NoDelayOfWaiters,
     /// Waiters stay for ever.
     WaitersStay,
     /// A wait hears only what comes after it has begun.
@@ -72,6 +82,8 @@ pub(crate) enum Fault {
     NamesCut,
     /// `raise` does not look at the entry.
     RaiseWithoutOwnerCheck,
+    /// `raise` looks at the number, and not whose entry it is.
+    RaiseByAnybody,
     /// `raise` does nothing.
     RaiseDoesNothing,
     /// `close` does nothing.
@@ -89,6 +101,10 @@ pub(crate) const WRAPPED: &[(Fault, &[&str])] = &[
     (Fault::RenewSkipped, &["renewal_keeps_the_lock", "renewal_is_kept_up"]),
     (Fault::RenewStopsAtTheFirst, &["renew_answers_each"]),
     (Fault::RenewShortens, &["renew_never_shortens"]),
+    (Fault::RenewShortensWaiters, &["renew_never_shortens"]),
+    (Fault::RenewTooShort, &["expiry_and_takeover"]),
+    (Fault::RenewByName, &["renew_answers_each"]),
+    (Fault::RenewForgetsTheDelay, &["lock_delay"]),
     (Fault::AskingAgainIsNew, &["acquire_is_idempotent"]),
     (Fault::OldNumberAfterExpiry, &["late_acquire_revives_nothing"]),
     (Fault::TokensStartAgain, &["tokens_grow"]),
@@ -104,6 +120,7 @@ pub(crate) const WRAPPED: &[(Fault, &[&str])] = &[
     (Fault::LimitsNotCompared, &["permit_weights", "random_lines_follow_the_specification"]),
     (Fault::LeaseTooShort, &["expiry_and_takeover"]),
     (Fault::NoDelay, &["lock_delay"]),
+    (Fault::NoDelayOfWaiters, &["lock_delay"]),
     (Fault::WaitersStay, &["dead_waiter_leaves_the_line", "promoted_waiter_keeps_its_waiter_lease"]),
     (Fault::EarlyWakeIsLost, &["early_wake_is_kept"]),
     (Fault::OnlyTheOneAheadCounts, &["evicted_waiter_never_holds"]),
@@ -115,6 +132,7 @@ pub(crate) const WRAPPED: &[(Fault, &[&str])] = &[
     (Fault::NamesFolded, &["hostile_names", "name_pairs_never_meet"]),
     (Fault::NamesCut, &["hostile_names"]),
     (Fault::RaiseWithoutOwnerCheck, &["raise_while_ours"]),
+    (Fault::RaiseByAnybody, &["raise_while_ours"]),
     (Fault::RaiseDoesNothing, &["raise_while_ours"]),
     (Fault::CloseDoesNothing, &["closed_backend_refuses"]),
     (Fault::DeclaresTooMuch, &["capabilities_are_as_declared"]),

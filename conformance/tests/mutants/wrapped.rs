@@ -124,8 +124,18 @@ impl Mutant {
         Ok(numbers.filter(|number| *number < own).max())
     }
 
+    /// Ends the entry when this time is over.
+    fn end_after(&self, lease: Duration, due: &Renewal) {
+        let (inner, ticket) = (Arc::clone(&self.inner), due.ticket.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(lease).await;
+            inner.release(&ticket).await
+        });
+    }
+
     async fn renew_one(&self, due: &Renewal) -> Result<Renewed> {
-        let due = Renewal::new(self.ticket(&due.ticket), due.lease, due.waiter_lease);
+        let lease = if self.has(Fault::RenewTooShort) { due.lease / 2 } else { due.lease };
+        let due = Renewal::new(self.ticket(&due.ticket), lease, due.waiter_lease);
         let answer = self.inner.renew(std::slice::from_ref(&due)).await.remove(0)?;
         match (self.fault, answer) {
             (Fault::RenewWithoutOwnerCheck, Renewed::NotHeld) => {
@@ -143,6 +153,17 @@ impl Mutant {
                 self.inner.release(&due.ticket).await?;
                 self.inner.acquire(&request_of(&due)).await?;
                 Ok(Renewed::Held(grant))
+            }
+            (Fault::RenewShortensWaiters, Renewed::Waiting(_)) => {
+                self.end_after(due.waiter_lease, &due);
+                Ok(answer)
+            }
+            (Fault::RenewForgetsTheDelay, Renewed::Held(_)) if !due.ticket.delay.is_zero() => {
+                self.end_after(due.lease, &due);
+                Ok(answer)
+            }
+            (Fault::RenewTooShort, Renewed::Held(grant)) => {
+                Ok(Renewed::Held(Grant::new(grant.token, grant.lease * 2)))
             }
             (_, Renewed::Held(grant)) => {
                 let number = self.number(&due.ticket.name, due.ticket.holder, grant.token);
@@ -177,6 +198,9 @@ impl Backend for Mutant {
         (request.name, request.mode) = (self.name(&request.name), self.mode(request.mode));
         match self.fault {
             Fault::NoDelay => request.delay = Duration::ZERO,
+            Fault::NoDelayOfWaiters if self.inner.inspect(&request.name).await?.is_held() => {
+                request.delay = Duration::ZERO;
+            }
             Fault::WaitersStay => request.waiter_lease = Duration::from_secs(3600),
             Fault::ShowsHolderIds => request.note = Note::new(request.holder.to_hex())?,
             Fault::TryJoins => request.queue = true,
@@ -241,8 +265,14 @@ impl Backend for Mutant {
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let mut answers = Vec::new();
+        let mut answers: Vec<Result<Renewed>> = Vec::new();
         for one in due {
+            let first = due.iter().position(|other| other.ticket.name == one.ticket.name);
+            if let Some(first) = first.filter(|first| self.has(Fault::RenewByName) && *first < answers.len())
+            {
+                answers.push(answers[first].clone());
+                continue;
+            }
             let stopped =
                 self.has(Fault::RenewStopsAtTheFirst) && matches!(answers.last(), Some(Ok(Renewed::NotHeld)));
             answers.push(match one.ticket.token {
@@ -280,9 +310,13 @@ impl Backend for Mutant {
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
         let ticket = self.ticket(ticket);
+        let line = self.inner.inspect(&ticket.name).await?;
+        let there = line.holders.iter().any(|holder| Some(holder.token) == ticket.token);
         match self.fault {
             Fault::RaiseDoesNothing => Ok(Raise::Raised),
-            Fault::RaiseWithoutOwnerCheck => {
+            Fault::RaiseByAnybody | Fault::RaiseWithoutOwnerCheck
+                if there || !self.has(Fault::RaiseByAnybody) =>
+            {
                 let second = Duration::from_secs(1);
                 let mut other = request_of(&Renewal::new(ticket, second, second));
                 (other.name, other.holder) = (LockName::new("raise")?, HolderId::random()?);
