@@ -152,13 +152,13 @@ async fn owner_joins_itself(ctx: &Ctx) -> Verdict {
 
 /// With renewal on a lock is held for many leases: nobody else gets it, and its deadline never passes.
 async fn renewal_is_kept_up(ctx: &Ctx) -> Verdict {
-    let lease = ctx.units(4);
+    let lease = ctx.units(10);
     let (locks, other) = (ctx.locks_for(lease).await?, ctx.locks().await?);
     let mut guards = Vec::new();
     for i in 0..10 {
         guards.push(locks.mutex(format!("kept-{i}"))?.acquire().await?);
     }
-    let end = ctx.now() + lease * 5;
+    let end = ctx.now() + lease * 5 / 2;
     while ctx.now() < end {
         for (i, guard) in guards.iter().enumerate() {
             ensure!(guard.is_held() && guard.token().is_ok(), "lock {i} is lost");
@@ -273,14 +273,14 @@ async fn run_is_stopped(ctx: &Ctx) -> Verdict {
 async fn deadline_is_before_the_store(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let slow = Arc::new(crate::faults::Gate::late(backend, ctx.units(2)));
-    let locks = ctx.client(slow, ctx.units(6), ctx.units(6))?;
+    let locks = ctx.client(slow, ctx.units(9), ctx.units(9))?;
     let sent = ctx.now();
     let guard = locks.mutex("slow")?.auto_renew(false).acquire().await?;
     ensure!(ctx.now().saturating_since(sent) >= ctx.units(2), "the answer was not slow");
     // The store may have begun the lease right after the request was sent.
     ensure!(guard.deadline() < sent + guard.ttl(), "the deadline counts from the answer");
     let (before, moved) = (ctx.now(), guard.deadline());
-    guard.extend(ctx.units(6)).await?;
+    guard.extend(ctx.units(9)).await?;
     ensure!(guard.deadline() > moved, "the renewal moved nothing");
     ensure!(guard.deadline() < before + guard.ttl(), "the deadline counts from the renewal's answer");
     Ok(())
