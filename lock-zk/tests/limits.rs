@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use onelock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, request, ticket, waiting};
+use onelock_conformance::faults::{Fault, Link, Proxy};
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 use onelock_conformance::verdict::{Context as _, Verdict};
 use onelock_conformance::{ensure, ensure_eq, expect};
 use onelock_core::{Backend, ErrorKind, LockName, Mode, Renewed, Request, Standing, Ticket, Wake};
 
+use crate::support::counter::Counter;
 use crate::support::harness::open;
-use crate::{eventually, url};
+use crate::{eventually, quiet, url};
 
 const LEASE: Duration = Duration::from_secs(600);
 
@@ -136,5 +138,39 @@ async fn the_optimized_watch_manager_serves_lines() -> Verdict {
         }
         clients[0].release(&holds).await?;
     }
+    Ok(())
+}
+
+/// A connection that breaks is made again, however much its client waits for: watches that do not fit into one request of the driver
+/// end it each time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_many_watches_comes_back() -> Verdict {
+    const WAITERS: usize = 450;
+    let server = ZkServer::start(Setup::default()).await?;
+    let link = Link::new();
+    let counter = Counter::start(server.address(), "/own")?;
+    let proxy = Proxy::start(counter.address(), &link).await?;
+    let client = open(&format!("zk://{}/own?tick=200ms&request_timeout=2s", proxy.address())).await?;
+    let other = open(&url(&server)).await?;
+    let name = name(&format!("{:0>250}", "watched"))?;
+    held(&other, &leased(exclusive(&name)?, LEASE)).await?;
+    let (mut due, mut waits) = (Vec::new(), tokio::task::JoinSet::new());
+    for _ in 0..WAITERS {
+        let request = leased(exclusive(&name)?, LEASE);
+        let ticket = ticket(&request, waiting(&client, &request).await?.token);
+        due.push(onelock_core::Renewal::new(ticket.clone(), LEASE, LEASE));
+        let client = Arc::clone(&client);
+        waits.spawn(async move { client.wait(&ticket).await });
+    }
+    quiet(&counter).await?;
+    link.set(Fault::Reset);
+    eventually("it is cut off", async || Ok((counter.counts().connections() == 0).then_some(()))).await?;
+    link.heal();
+    let renewed = async || {
+        let answers = client.renew(&due).await;
+        Ok(answers.iter().all(|answer| matches!(answer, Ok(Renewed::Waiting(_)))).then_some(()))
+    };
+    eventually("all wait on", renewed).await?;
+    ensure!(waits.try_join_next().is_none(), "nobody is told");
     Ok(())
 }
