@@ -3,6 +3,7 @@
 //! A join is refused where its epoch is smaller, and raises the node first where it is larger. Every join checks that the
 //! node has not changed since it was read: in the same transaction, or by a read behind the new node.
 
+use futures_util::FutureExt as _;
 use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, Result, TokenEpoch};
 use zookeeper_client as zk;
@@ -14,9 +15,9 @@ use crate::session::Session;
 /// How often the node is read anew because others have changed it meanwhile.
 const TRIES: usize = 16;
 
-/// What this client knows of it.
+/// What this client knows of it, and by which connection.
 #[derive(Default)]
-pub(crate) struct Epochs(Mutex<Option<Known>>);
+pub(crate) struct Epochs(Mutex<Option<(zk::StateWatcher, Known)>>);
 
 #[derive(Clone, Copy)]
 struct Known {
@@ -31,22 +32,33 @@ impl Epochs {
         *self.0.lock() = None;
     }
 
+    /// What is known while the connection stands: behind another one may be servers that were restored or made anew, whose node has
+    /// the same version with another epoch.
+    fn known(&self) -> Option<Known> {
+        let mut known = self.0.lock();
+        known.take_if(|(connection, _)| connection.changed().now_or_never().is_some());
+        known.as_ref().map(|(_, known)| *known)
+    }
+
     /// The version of the node that admits an entry of this epoch. Makes the node, and the one above all names.
     ///
     /// # Errors
     /// [`TokenEpoch::refused`]; [`ErrorKind::Denied`] where the user may not raise it.
     pub(crate) async fn admit(&self, session: &Session, epoch: TokenEpoch) -> Result<Option<i32>> {
         let path = keys::epoch(&session.servers.base);
+        let fail = |error| failed(error, "write", &path);
         for _ in 0..TRIES {
-            let cached = *self.0.lock();
-            let known = if cached.is_some() { cached } else { read(session, &path).await? };
+            let mut known = self.known();
+            if known.is_none() {
+                let connection = session.client().map_err(fail)?.state_watcher();
+                known = read(session, &path).await?;
+                *self.0.lock() = known.map(|known| (connection, known));
+            }
             let Some(Known { epoch: newest, version }) = known else { continue };
-            *self.0.lock() = known;
             epoch.check(newest)?;
             if epoch == newest {
                 return Ok(version);
             }
-            let fail = |error| failed(error, "write", &path);
             let version = version.ok_or_else(|| fail(zk::Error::NoAuth))?;
             let text = u16::from(epoch).to_string();
             let client = session.client().map_err(fail)?;

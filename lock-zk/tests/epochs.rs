@@ -8,7 +8,7 @@ use onelock_conformance::{ensure, ensure_eq, expect};
 use onelock_core::{ErrorKind, Lock, LockName, Locks, Release, Request, Settings, TokenEpoch};
 
 use crate::support::harness::open;
-use crate::url;
+use crate::{eventually, raw, url};
 
 fn of(epoch: u16, name: &LockName) -> Verdict<Request> {
     Ok((exclusive(name)?).epoch(TokenEpoch::new(epoch)?))
@@ -45,6 +45,38 @@ async fn a_client_that_knew_a_smaller_epoch_is_refused() -> Verdict {
         // What holds is not touched.
         ensure_eq!(other.release(&ticket(&holder, token)).await?, Release::Released, "round {round}");
     }
+    Ok(())
+}
+
+/// Each time an ensemble is made anew the epoch is raised by one, so the node has the same version: a client that has outlived
+/// that does not know which epoch it stands for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_outlives_its_servers_is_refused() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let old = open(&url(&server)).await?;
+    let name = name("rebuilt")?;
+    let first = of(1, &name)?;
+    let token = held(&old, &first).await?.token;
+    old.release(&ticket(&first, token)).await?;
+    server.process.kill()?;
+    std::fs::remove_dir_all(server.data())?;
+    server.launch()?;
+    server.ready().await?;
+    let new = open(&url(&server)).await?;
+    let second = of(2, &name)?;
+    let token = held(&new, &second).await?.token;
+    new.release(&ticket(&second, token)).await?;
+    let admin = raw(&server).await?;
+    let refused = eventually("an answer", async || {
+        // The server lets in who has seen no more than it has.
+        for _ in 0..100 {
+            admin.set_data("/own", b"", None).await?;
+        }
+        let answer = old.acquire(&of(1, &name)?).await;
+        Ok(Some(answer).filter(|answer| !answer.as_ref().is_err_and(onelock_core::Error::is_unclear)))
+    });
+    let error = expect!(refused.await?, Err(error) => error, "epoch 1 after 2");
+    ensure_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     Ok(())
 }
 
