@@ -18,7 +18,7 @@ use crate::entries::{Entries, Entry, Node};
 use crate::error::failed;
 use crate::keys::{self, Paths};
 use crate::line::{Line, Stand};
-use crate::release::{find, leave, leave_later};
+use crate::release::{leave, leave_later};
 use crate::renew::renew;
 use crate::session::too_slow;
 use crate::sessions::Sessions;
@@ -35,23 +35,17 @@ pub(crate) async fn acquire(
 ) -> Result<Standing> {
     let servers = &sessions.servers;
     if let Some(entry) = entries.get(request.holder, servers.clock.now()) {
-        if entry.node().is_none() {
-            entry.set_node(find(&entry.session, &entry.paths.parent, entry.holder).await?);
-        }
         if entry.node().is_some() {
             let renewal = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
-            let renewed = renew(sessions, entries, &[renewal]).await.pop().transpose();
-            if renewed.as_ref().is_err_and(|error| !error.is_unclear()) {
-                // Only with the node gone is a clear error true.
-                leave(sessions, &entry).await?;
-            }
-            match renewed? {
+            match renew(sessions, entries, &[renewal]).await.pop().transpose()? {
                 Some(Renewed::Held(grant)) => return Ok(Standing::Held(grant)),
                 Some(Renewed::Waiting(place)) => return Ok(Standing::Waiting(place)),
                 Some(Renewed::NotHeld) | None => {}
             }
+        } else {
+            // The answer to its join was lost, and nobody has compared that one's epoch: it joins anew.
+            leave(sessions, &entry).await?;
         }
-        // Its node is gone, or was never made.
         entries.remove(&entry);
     }
     if let Some(lapsed) = entries.take(request.holder) {

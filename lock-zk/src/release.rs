@@ -66,7 +66,7 @@ pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Entry) -> Result<Rel
 ///
 /// A server that had the request on the broken connection has dealt with it before it deals with this one, and what
 /// another server forwards late for a session that has moved the leader refuses: what is not there now will not come.
-pub(crate) async fn find(session: &Arc<Session>, parent: &str, holder: HolderId) -> Result<Option<Node>> {
+async fn find(session: &Arc<Session>, parent: &str, holder: HolderId) -> Result<Option<Node>> {
     let (children, _) = session.latest_children(parent).await?;
     let prefix = keys::prefix(parent, holder);
     let mut paths = children.iter().map(|name| [parent, "/", name].concat());

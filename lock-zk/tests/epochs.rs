@@ -1,6 +1,7 @@
 //! Token epochs: a client that knew a smaller one is refused by its next join.
 
 use onelock_conformance::ctx::{exclusive, held, name, ticket, waiting};
+use onelock_conformance::faults::{Act, Link, Proxy, Trigger};
 use onelock_conformance::servers::free_port;
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 use onelock_conformance::verdict::Verdict;
@@ -77,6 +78,34 @@ async fn a_client_that_outlives_its_servers_is_refused() -> Verdict {
     });
     let error = expect!(refused.await?, Err(error) => error, "epoch 1 after 2");
     ensure_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    Ok(())
+}
+
+/// What a join has made whose answer was lost was not compared with the epoch: who asks again joins anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_whose_answer_was_lost_is_compared() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let link = Link::new();
+    let proxy = Proxy::start(server.address(), &link).await?;
+    let old = open(&format!("zk://{}/own?tick=200ms&request_timeout=2s", proxy.address())).await?;
+    let new = open(&url(&server)).await?;
+    let name = name("busy")?;
+    held(&new, &of(0, &name)?).await?;
+    let known = of(0, &name)?;
+    let place = waiting(&old, &known).await?;
+    old.release(&ticket(&known, place.token)).await?;
+    held(&new, &of(1, &self::name("raises")?)?).await?;
+    link.arm(Trigger { pattern: b"-lock-\0\0".to_vec(), nth: 1, act: Act::LoseReply });
+    let late = of(0, &name)?;
+    let error = expect!(old.acquire(&late).await, Err(error) => error, "a lost answer");
+    ensure!(error.is_unclear(), "a lost answer: {error}");
+    let refused = eventually("an answer", async || {
+        let answer = old.acquire(&late).await;
+        Ok(Some(answer).filter(|answer| !answer.as_ref().is_err_and(onelock_core::Error::is_unclear)))
+    });
+    let error = expect!(refused.await?, Err(error) => error, "epoch 0 after 1");
+    ensure_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    ensure!(new.inspect(&name).await?.waiters.is_empty(), "its entry is left");
     Ok(())
 }
 

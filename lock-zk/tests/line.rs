@@ -95,3 +95,18 @@ async fn a_lease_beyond_the_server_is_refused() -> Verdict {
     ensure!(client.inspect(&LockName::new("long")?).await?.holders.is_empty(), "something was created");
     Ok(())
 }
+
+/// Who asks again for what it holds, with a lease that its session does not carry, is refused, and goes on holding.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_refused_what_it_holds_goes_on_holding() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let client = open(&url(&server)).await?;
+    let request = leased(exclusive(&name("twice")?)?, Duration::from_secs(30));
+    let token = held(&client, &request).await?.token;
+    let longer = leased(request.clone(), Duration::from_secs(600));
+    let error = expect!(client.acquire(&longer).await, Err(error) => error, "beyond its session");
+    ensure_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    let kept = renew(&client, renewal(&request, token)).await?;
+    ensure!(matches!(kept, Renewed::Held(_)), "what it holds: {kept:?}");
+    Ok(())
+}
