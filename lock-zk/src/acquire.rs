@@ -161,7 +161,7 @@ impl Join<'_> {
         let (paths, session) = (&self.entry.paths, &self.entry.session);
         let newest = keys::epoch(&session.servers.base);
         let mode = zk::CreateMode::EphemeralSequential.with_acls(session.servers.acls());
-        let client = session.client().map_err(|error| self.failed(error))?;
+        let client = session.ask(session.client()).await.map_err(|error| self.failed(error))?;
         let created = session.ask(client.create(&paths.stem, &paths.data, &mode));
         let admitted = async { if epoch.is_some() { session.stat(&newest).await } else { Ok(None) } };
         let (created, listed, admitted) = join!(created, session.children(&paths.parent), admitted);

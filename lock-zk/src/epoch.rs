@@ -50,7 +50,7 @@ impl Epochs {
         for _ in 0..TRIES {
             let mut known = self.known();
             if known.is_none() {
-                let connection = session.client().map_err(fail)?.state_watcher();
+                let connection = session.handle().map_err(fail)?.state_watcher();
                 known = read(session, &path).await?;
                 *self.0.lock() = known.map(|known| (connection, known));
             }
@@ -61,7 +61,7 @@ impl Epochs {
             }
             let version = version.ok_or_else(|| fail(zk::Error::NoAuth))?;
             let text = u16::from(epoch).to_string();
-            let client = session.client().map_err(fail)?;
+            let client = session.ask(session.client()).await.map_err(fail)?;
             match session.ask(client.set_data(&path, text.as_bytes(), Some(version))).await {
                 Ok(_) | Err(zk::Error::BadVersion | zk::Error::NoNode) => self.forget(),
                 Err(error) => return Err(fail(error)),
@@ -85,7 +85,7 @@ async fn read(session: &Session, path: &str) -> Result<Option<Known>> {
         Err(error) => return Err(failed(error, "read", path)),
     }
     let servers = &session.servers;
-    let client = session.client().map_err(|error| failed(error, "create", path))?;
+    let client = session.ask(session.client()).await.map_err(|error| failed(error, "create", path))?;
     // Others read it, so that users who share the path do not need to share a password.
     let owner = if servers.config.password.is_some() { zk::AuthId::authed() } else { zk::AuthId::anyone() };
     let rights =

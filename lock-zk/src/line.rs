@@ -123,7 +123,7 @@ impl Line {
     /// The entries with their nodes, in the order of their creation; without those that are gone.
     pub(crate) async fn nodes(&self, session: &Session, parent: &str) -> Result<Vec<Read>> {
         let fail = |error| failed(error, "read the entries of", parent);
-        let client = session.client().map_err(fail)?;
+        let client = session.ask(session.client()).await.map_err(fail)?;
         let mut nodes = Vec::with_capacity(self.entries.len());
         for entries in self.entries.chunks(CHUNK) {
             let mut reader = client.new_multi_reader();

@@ -108,7 +108,7 @@ pub(crate) fn leave_later(sessions: &Arc<Sessions>, entries: &Entries, entry: Ar
 /// Deletes the nodes of a session that no entry has: it would keep them for as long as this client lives. A server shows such
 /// nodes again that was restored, or has lost its last writes; a join that was held up makes one when its entry is over.
 async fn tidy(session: Arc<Session>, entries: Arc<Entries>) {
-    let listed = async { session.ask(session.client()?.list_ephemerals(session.servers.root())).await };
+    let listed = session.ask(async { session.client().await?.list_ephemerals(session.servers.root()).await });
     let nodes = listed.await.unwrap_or_default();
     // Behind the listing: an entry is there before its node is asked for.
     let stems = entries.stems();

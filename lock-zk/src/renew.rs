@@ -90,7 +90,7 @@ async fn renew_batch(
     let sent = match check(&session, entries, &mut items).await {
         Ok(sent) => sent,
         // It has ended; one that this client has closed is an error.
-        Err(_) if session.client().is_ok_and(|client| client.state().is_terminated()) => {
+        Err(_) if session.handle().is_ok_and(|client| client.state().is_terminated()) => {
             for Item { entry, .. } in items {
                 entries.remove(entry);
                 // The driver gives a session up by its own clock. Where the server does not know yet the node goes at once.
@@ -115,6 +115,7 @@ async fn check(
     items: &mut Vec<&Item<'_>>,
 ) -> Result<Timestamp, zk::Error> {
     loop {
+        let client = session.ask(session.client()).await?;
         let sent = session.servers.clock.now();
         if items.is_empty() {
             return Ok(sent);
@@ -123,7 +124,6 @@ async fn check(
         paths.extend(items.iter().filter_map(|item| predecessor(&item.entry)));
         let paths: Vec<_> = paths.into_iter().collect();
         let checks = Write(paths.iter().map(|path| Step::Check(path.clone(), -1)).collect());
-        let client = session.client()?;
         match session.ask(send(&client, [&checks])).await? {
             Ok(_) => return Ok(sent),
             // What may not be read is looked for in the line.

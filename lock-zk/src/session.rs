@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use futures_util::join;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use onelock_core::toolkit::{Flights, Mutex};
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
@@ -156,15 +155,25 @@ impl Session {
 
     /// Whether it is over, as far as this client knows.
     pub(crate) fn is_over(&self) -> bool {
-        self.client().map_or(true, |client| client.state().is_terminated())
+        self.handle().map_or(true, |client| client.state().is_terminated())
     }
 
     /// The driver's handle.
-    pub(crate) fn client(&self) -> Result<Arc<zk::Client>, zk::Error> {
+    pub(crate) fn handle(&self) -> Result<Arc<zk::Client>, zk::Error> {
         self.client.lock().clone().ok_or(zk::Error::ClientClosed)
     }
 
-    /// Waits for the answer to a request that has just been sent, but not for ever.
+    /// The same once it is connected. Without a connection the driver keeps what it is asked for, however long, and sends it then,
+    /// though nobody waits for it any more.
+    pub(crate) async fn client(&self) -> Result<Arc<zk::Client>, zk::Error> {
+        let mut state = self.handle()?.state_watcher();
+        while state.peek_state() == zk::SessionState::Disconnected {
+            state.changed().await;
+        }
+        self.handle()
+    }
+
+    /// Waits for the answer to a request, but not for ever.
     pub(crate) async fn ask<T>(
         &self,
         call: impl Future<Output = Result<T, zk::Error>>,
@@ -175,8 +184,7 @@ impl Session {
 
     /// The children of a node, and the transaction that was the last to add or remove one; none and 0 without the node.
     pub(crate) async fn children(&self, path: &str) -> Result<(Vec<String>, i64)> {
-        let listed = async { self.ask(self.client()?.get_children(path)).await };
-        match listed.await {
+        match self.ask(async { self.client().await?.get_children(path).await }).await {
             Ok((children, stat)) => Ok((children, stat.pzxid)),
             Err(zk::Error::NoNode) => Ok((Vec::new(), 0)),
             Err(error) => Err(failed(error, "list", path)),
@@ -194,9 +202,8 @@ impl Session {
                 if session.servers.standalone.get() == Some(&true) {
                     return session.children(&path).await;
                 }
-                // One after the other on one connection: the listing is no older than the answer to the first.
-                let (passed, children) = join!(session.barrier(), session.children(&path));
-                passed.map_err(|error| failed(error, "list", &path)).and(children)
+                session.barrier().await.map_err(|error| failed(error, "list", &path))?;
+                session.children(&path).await
             }
         };
         let gone = || Err(failed(zk::Error::ClientClosed, "list", path));
@@ -205,19 +212,18 @@ impl Session {
 
     /// A node; `None` when it is not there.
     pub(crate) async fn stat(&self, path: &str) -> Result<Option<zk::Stat>> {
-        let found = async { self.ask(self.client()?.check_stat(path)).await };
+        let found = self.ask(async { self.client().await?.check_stat(path).await });
         found.await.map_err(|error| failed(error, "read", path))
     }
 
     /// What a node holds.
     pub(crate) async fn data(&self, path: &str) -> Result<(Vec<u8>, zk::Stat), zk::Error> {
-        self.ask(self.client()?.get_data(path)).await
+        self.ask(async { self.client().await?.get_data(path).await }).await
     }
 
     /// Deletes a node; false when it is not there.
     pub(crate) async fn delete(&self, path: &str) -> Result<bool> {
-        let deleted = async { self.ask(self.client()?.delete(path, None)).await };
-        match deleted.await {
+        match self.ask(async { self.client().await?.delete(path, None).await }).await {
             Ok(()) => Ok(true),
             Err(zk::Error::NoNode) => Ok(false),
             Err(error) => Err(failed(error, "delete", path)),
@@ -227,13 +233,13 @@ impl Session {
     /// Does a write, in a request that others may share, for `doing` something at `path`: what it did, or which step could not be
     /// done and why.
     pub(crate) async fn write(&self, write: Write, doing: &str, path: &str) -> Result<Written> {
-        let done = async { self.ask(self.batch.write(self.client()?, write)).await };
+        let done = self.ask(async { self.batch.write(self.client().await?, write).await });
         done.await.map_err(|error| failed(error, doing, path))
     }
 
     /// Waits until the server has done every write that was answered before, by whichever server.
     pub(crate) async fn barrier(&self) -> Result<(), zk::Error> {
-        self.ask(barrier(&*self.client()?)).await
+        self.ask(async { barrier(&*self.client().await?).await }).await
     }
 
     /// How long after `sent` the session lives at least, given that a write sent then was committed.
@@ -256,8 +262,9 @@ impl Session {
 
     /// Asks the leader for a sign of life, which costs no right and no disk.
     async fn beat(&self) -> Result<(), zk::Error> {
+        let client = self.ask(self.client()).await?;
         let sent = self.servers.clock.now();
-        self.ask(self.client()?.sync(self.servers.root())).await?;
+        self.ask(client.sync(self.servers.root())).await?;
         self.contact.lock().beat(Beat { sent, answered: self.servers.clock.now() });
         Ok(())
     }
@@ -302,7 +309,7 @@ async fn beat(session: Weak<Session>, timeout: Duration) {
         let runtime = session.servers.runtime.clone();
         #[cfg(feature = "zk-tls")]
         if session.servers.tls.is_some()
-            && session.client().is_ok_and(|client| client.state() == zk::SessionState::Disconnected)
+            && session.handle().is_ok_and(|client| client.state() == zk::SessionState::Disconnected)
         {
             // The driver connects again with the certificates that it has, which may have ended.
             let servers = Arc::clone(&session.servers);

@@ -56,7 +56,7 @@ pub(crate) async fn wait(servers: &Servers, entries: &Entries, ticket: &Ticket) 
 async fn set(entry: &Arc<Entry>, node: &Node, stand: &Stand) -> Result<Option<Watch>> {
     let (session, parent) = (&entry.session, &entry.paths.parent);
     let path = stand.watched(parent);
-    let client = session.client().map_err(|error| failed(error, "watch", path))?;
+    let client = session.ask(session.client()).await.map_err(|error| failed(error, "watch", path))?;
     let mut watched = if let Stand::BehindHolders(last) = stand {
         let watched = session.ask(client.get_and_watch_children(path)).await;
         watched.map(|(_, stat, watcher)| (stat.pzxid != *last, watcher))
@@ -101,7 +101,7 @@ pub(crate) fn stands(entry: &Arc<Entry>, node: &Node, line: &Line) -> bool {
         let (entry, path) = (Arc::clone(entry), node.path.clone());
         let runtime = entry.session.servers.runtime.clone();
         runtime.spawn(async move {
-            let Ok(client) = entry.session.client() else { return };
+            let Ok(client) = entry.session.ask(entry.session.client()).await else { return };
             // If it fails the one behind sees the promotion when it renews.
             let _ = entry.session.ask(client.set_data(&path, &entry.paths.data, None)).await;
         });

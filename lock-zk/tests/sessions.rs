@@ -242,3 +242,35 @@ async fn an_entry_that_has_lapsed_is_not_forgotten() -> Verdict {
     }
     Ok(())
 }
+
+/// What was asked for without a connection, and given up, is not sent when there is one again: otherwise servers are asked for the more
+/// the longer they were away, and joins that nobody waits for take locks.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_given_up_is_not_sent_later() -> Verdict {
+    const ROUNDS: u64 = 8;
+    let server = ZkServer::start(Setup::default()).await?;
+    let link = Link::new();
+    let counter = Counter::start(server.address(), "/own")?;
+    let proxy = Proxy::start(counter.address(), &link).await?;
+    let client = open(&format!("zk://{}/own?tick=200ms&request_timeout=500ms", proxy.address())).await?;
+    let lease = Duration::from_secs(600);
+    let kept = leased(exclusive(&name("kept")?)?, lease);
+    let token = held(&client, &kept).await?.token;
+    link.set(Fault::Reset);
+    eventually("it is cut off", async || Ok((counter.counts().connections() == 0).then_some(()))).await?;
+    for _ in 0..ROUNDS {
+        let tried = client.acquire(&leased(trying(exclusive(&name("tried")?)?), lease)).await;
+        expect!(tried, Err(_) => (), "a join");
+        let renewed = client.renew(&[renewal(&kept, token)]).await;
+        ensure!(renewed.iter().all(Result::is_err), "a renewal: {renewed:?}");
+    }
+    let before = counter.counts().requests();
+    link.heal();
+    let renewed = async || Ok(client.renew(&[renewal(&kept, token)]).await.pop().and_then(Result::ok));
+    expect!(eventually("a renewal", renewed).await?, Renewed::Held(_) => (), "what is held");
+    let sent = quiet(&counter).await? - before;
+    ensure!(sent < ROUNDS, "{sent} requests when the connection was back");
+    let line = raw(&server).await?.list_children("/own/tried").await;
+    ensure!(line.as_ref().map_or(true, Vec::is_empty), "who holds what nobody waits for: {line:?}");
+    Ok(())
+}
