@@ -47,7 +47,7 @@ options! {
 }
 
 /// The least number of tries in one round of the driver.
-const ROUND: usize = 16;
+const ROUND: usize = 32;
 
 impl ZkConfig {
     /// The servers at these hosts and ports, everything else as by default.
@@ -146,7 +146,7 @@ mod tests {
         let cluster = config.cluster();
         assert!(cluster.split(',').count() >= ROUND, "{cluster}");
         for host in ["a:2181", "b:2182", "c:2181"] {
-            assert_eq!(cluster.split(',').filter(|one| *one == host).count(), 6, "{cluster}");
+            assert_eq!(cluster.split(',').filter(|one| *one == host).count(), 11, "{cluster}");
         }
         assert!(config.address().ends_with("a:2181,b:2182,c:2181/locks"), "{}", config.address());
     }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use onelock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, ticket, trying, waiting};
 use onelock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
-use onelock_conformance::verdict::{Stop, Verdict};
+use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq, expect};
-use onelock_core::{BootClock, Clock as _, ErrorKind, Release, Renewed, Standing, Wake};
+use onelock_core::{BootClock, Clock as _, ErrorKind, Locks, Release, Renewed, Standing, Wake};
 use zookeeper_client as zk;
 
 use crate::support::counter::Counter;
@@ -240,6 +240,23 @@ async fn an_entry_that_has_lapsed_is_not_forgotten() -> Verdict {
         let again = eventually("an answer", async || Ok(client.acquire(&request).await.ok())).await?;
         ensure!(matches!(again, Standing::Held(_)), "round {round}: it waits behind itself: {again:?}");
     }
+    Ok(())
+}
+
+/// Servers that are away for a while, and come back long before the lease is over: the driver, which pauses twice as long after each
+/// round of tries, is back in time.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_that_is_shorter_than_the_lease_costs_no_lock() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let link = Link::new();
+    let proxy = Proxy::start(server.address(), &link).await?;
+    let locks = Locks::builder(open(&format!("zk://{}/own?tick=200ms", proxy.address())).await?).build()?;
+    let guard = locks.mutex("kept")?.ttl(Duration::from_secs(60))?.acquire().await?;
+    link.set(Fault::Reset);
+    // Of the 54 s until its deadline.
+    tokio::time::sleep(Duration::from_secs(45)).await;
+    link.heal();
+    guard.renewed(guard.deadline()).await.context("a lock is lost")?;
     Ok(())
 }
 
