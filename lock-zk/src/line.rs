@@ -136,7 +136,7 @@ impl Line {
                         nodes.push(Read { entry: entry.clone(), data, stat });
                     }
                     zk::MultiReadResult::Error { err: zk::Error::NoNode } => {}
-                    zk::MultiReadResult::Error { err } => return Err(fail(err)),
+                    zk::MultiReadResult::Error { err } => return Err(failed(err, "read", &entry.path)),
                     other => {
                         return Err(fail(zk::Error::UnexpectedError(format!("{other:?} for a node's data"))));
                     }

@@ -172,6 +172,7 @@ async fn users_of_one_name_wait_for_each_other() -> Verdict {
             let (client, asked) = (Arc::clone(client), next.clone());
             line.push((next, tokio::spawn(async move { client.wait(&asked).await })));
         }
+        denied("a look at another's node", second.inspect(&ahead.name).await, "READ on /own/gold/_c_")?;
         first.release(&ticket(&ahead, token)).await?;
         for (own, wait) in line {
             let wake = tokio::time::timeout(Duration::from_secs(30), wait).await???;
