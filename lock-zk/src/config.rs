@@ -34,7 +34,7 @@ options! {
         connect_timeout: Duration = "5s",
         /// How long the server may take to answer.
         ///
-        /// A connection that says nothing for so long is replaced; of several servers, after an eighth of its session where that
+        /// A connection that says nothing for so long is replaced; of several servers, after a twelfth of its session where that
         /// is less, but not within a second.
         request_timeout: Duration = "5s",
         /// A PEM file with the authorities to trust.

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use futures_util::join;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use onelock_core::toolkit::{Flights, Mutex};
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
@@ -66,10 +67,11 @@ impl Servers {
 
     async fn connect(&self, ask: Duration) -> Result<zk::Client, zk::Error> {
         // A connection that says nothing for so long is given up. The driver's own limit, two fifths of the session, is far too
-        // long for long sessions. Where there are other servers several may be tried within a lease.
+        // long for long sessions. Where there are other servers several may be tried within a lease, and the driver, which takes them
+        // in any order, may come upon one that stands still four times in a row.
         let mut silence = self.config.request_timeout;
         if self.config.hosts.len() > 1 {
-            silence = silence.min((ask / 8).max(Duration::from_secs(1)));
+            silence = silence.min((ask / 12).max(Duration::from_secs(1)));
         }
         let mut connector = zk::Client::connector().with_session_timeout(ask);
         if silence <= ask * 2 / 5 {
@@ -184,11 +186,7 @@ impl Session {
 
     /// The children of a node, and the transaction that was the last to add or remove one; none and 0 without the node.
     pub(crate) async fn children(&self, path: &str) -> Result<(Vec<String>, i64)> {
-        match self.ask(async { self.client().await?.get_children(path).await }).await {
-            Ok((children, stat)) => Ok((children, stat.pzxid)),
-            Err(zk::Error::NoNode) => Ok((Vec::new(), 0)),
-            Err(error) => Err(failed(error, "list", path)),
-        }
+        listed(self.ask(async { self.client().await?.get_children(path).await }).await, path)
     }
 
     /// The same, with everything that any server has answered, and behind every request of this session. Those who ask
@@ -202,8 +200,12 @@ impl Session {
                 if session.servers.standalone.get() == Some(&true) {
                     return session.children(&path).await;
                 }
-                session.barrier().await.map_err(|error| failed(error, "list", &path))?;
-                session.children(&path).await
+                let fail = |error| failed(error, "list", &path);
+                let client = session.ask(session.client()).await.map_err(fail)?;
+                // One after the other on one connection: the listing is no older than the answer to the first.
+                let children = async { client.get_children(&path).await };
+                let (passed, children) = join!(session.ask(barrier(&client)), session.ask(children));
+                passed.map_err(fail).and(listed(children, &path))
             }
         };
         let gone = || Err(failed(zk::Error::ClientClosed, "list", path));
@@ -235,11 +237,6 @@ impl Session {
     pub(crate) async fn write(&self, write: Write, doing: &str, path: &str) -> Result<Written> {
         let done = self.ask(async { self.batch.write(self.client().await?, write).await });
         done.await.map_err(|error| failed(error, doing, path))
-    }
-
-    /// Waits until the server has done every write that was answered before, by whichever server.
-    pub(crate) async fn barrier(&self) -> Result<(), zk::Error> {
-        self.ask(async { barrier(&*self.client().await?).await }).await
     }
 
     /// How long after `sent` the session lives at least, given that a write sent then was committed.
@@ -287,6 +284,15 @@ impl Session {
             }
         };
         let _ = tokio::time::timeout(self.servers.config.request_timeout, over).await;
+    }
+}
+
+/// The children of a node, as [`Session::children`].
+fn listed(answer: Result<(Vec<String>, zk::Stat), zk::Error>, path: &str) -> Result<(Vec<String>, i64)> {
+    match answer {
+        Ok((children, stat)) => Ok((children, stat.pzxid)),
+        Err(zk::Error::NoNode) => Ok((Vec::new(), 0)),
+        Err(error) => Err(failed(error, "list", path)),
     }
 }
 

@@ -241,9 +241,8 @@ fn holder(entry: &EntryView) -> String {
     let since = entry.age.map(|age| {
         // Before 1970 it was not: this clock is yet to be set.
         let at = SystemTime::now().checked_sub(age).filter(|at| *at >= SystemTime::UNIX_EPOCH);
-        let at =
-            at.map(|at| format!(" (since {})", humantime::format_rfc3339_seconds(at))).unwrap_or_default();
-        format!(" for {}{at}", human(age))
+        let at = at.map(humantime::format_rfc3339_seconds).map(|at| format!(" (since {at})"));
+        format!(" for {}{}", human(age), at.unwrap_or_default())
     });
     format!("{who}, token {}{}", entry.token, since.unwrap_or_default())
 }

@@ -108,8 +108,8 @@ pub async fn harass(
         over: AtomicBool::new(false),
         done: Mutex::default(),
     };
-    let clients = crew.clients.iter().map(|client| nemesis.of_client(client, ctx.rng()));
-    let broken = join(join_all(clients), nemesis.of_the_server(ctx.rng()));
+    let clients = crew.clients.iter().map(|client| nemesis.or_ends(nemesis.of_client(client, ctx.rng())));
+    let broken = join(join_all(clients), nemesis.or_ends(nemesis.of_the_server(ctx.rng())));
     let reached = async {
         let reached = nemesis.until(crew, goal, telling).await;
         nemesis.over.store(true, Ordering::Relaxed);
@@ -136,6 +136,11 @@ impl Nemesis<'_> {
         self.done.lock().values().sum()
     }
 
+    /// What can be neither broken nor healed ends the trial.
+    async fn or_ends(&self, part: impl Future<Output = Verdict>) -> Verdict {
+        part.await.inspect_err(|_| self.over.store(true, Ordering::Relaxed))
+    }
+
     async fn until(&self, crew: &Crew, goal: Goal, telling: impl Fn() -> Verdict<bool>) -> Verdict {
         let faults = u32::try_from(goal.faults)?;
         let end = Instant::now()
@@ -148,7 +153,7 @@ impl Nemesis<'_> {
             let late = Instant::now() > end;
             // What tells nothing goes on for as long as it may.
             let reached = so_far.cycles >= goal.cycles && so_far.faults >= goal.faults;
-            if reached && (late || telling()?) {
+            if self.over() || reached && (late || telling()?) {
                 return Ok(());
             }
             ensure!(!late, "only {so_far:?} of {goal:?}");

@@ -70,10 +70,7 @@ fn server(code: u16) -> (ErrorKind, &'static str) {
             (ErrorKind::Unavailable, "the server cannot serve now")
         }
         1153 => (ErrorKind::InvalidConfig, "max_allowed_packet of the server is too small"),
-        1665 => (
-            ErrorKind::InvalidConfig,
-            "binlog_format=STATEMENT does not go with READ COMMITTED; use ROW or MIXED",
-        ),
+        1665 => (ErrorKind::InvalidConfig, "READ COMMITTED needs binlog_format=ROW or MIXED"),
         code if ends_connection(code) => (ErrorKind::Unavailable, "the server cannot serve now"),
         _ => (ErrorKind::Protocol, "an unexpected error of the server"),
     }

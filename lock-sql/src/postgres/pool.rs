@@ -58,10 +58,7 @@ impl Server for Postgres {
         // Who is not answered in that time is gone, and must not wait for a name for ever on a connection of the server.
         let ms = self.config.request_timeout.as_millis().max(1);
         if !conn.ready && self.direct.load(Ordering::Acquire) {
-            // The functions ask for this level, whatever the database's default is. A wait for a lock ends first, as such.
-            let set = format!(
-                "SET default_transaction_isolation = 'read committed'; SET statement_timeout = 0; SET lock_timeout = {ms}"
-            );
+            let set = format!(include_str!("sql/session.sql"), ms = ms);
             conn.conn.execute(sqlx::raw_sql(AssertSqlSafe(set))).await?;
             conn.ready = true;
         }

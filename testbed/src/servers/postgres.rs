@@ -199,9 +199,12 @@ impl PostgresServer {
     /// When it does not run.
     pub fn pause(&self, stopped: bool) -> Verdict {
         let id = self.process.id()?;
+        let children = || std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        // The kernel's list misses some while others end: it is whole while all stand still.
+        let standing = children()?;
         // First the one that makes children, and until it stands: it may be making one.
         pause_process(id, stopped)?;
-        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
+        let children = if stopped { children()? } else { standing };
         for child in children.split_whitespace() {
             let child = child.parse().context("a process id")?;
             // One may have ended meanwhile.
