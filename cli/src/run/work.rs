@@ -53,9 +53,6 @@ impl<'a> Ready<'a> {
                 "/proc does not show the processes of this PID namespace; mount it (unshare --mount-proc)",
             ));
         }
-        if url.as_deref().is_some_and(|url| url.contains("memory://")) {
-            say(format_args!("memory:// is in this process alone: nobody else sees what it locks"));
-        }
         let url = store::url(url)?;
         let set = bounds.check(&url, work)?.note;
         let note = note(work.note.as_deref(), set, work.command.first().map(OsString::as_os_str))?;
@@ -64,6 +61,9 @@ impl<'a> Ready<'a> {
 
     /// The lock, on its store.
     pub(super) fn lock(&self, locks: &Locks, mode: Mode) -> Result<Lock, Failure> {
+        if self.url.contains("memory://") {
+            say(format_args!("memory:// is in this process alone: nobody else sees what it locks"));
+        }
         let lock = locks.lock(&self.work.name, mode)?.note(self.note.as_str())?;
         self.bounds.around(match self.work.ttl {
             Some(ttl) => lock.ttl(ttl)?,
