@@ -34,7 +34,7 @@ use crate::error::failed;
 /// The most bytes that the paths of a session's nodes have. At a session's end the server writes one record with all of
 /// them, and no server reads a record of two megabytes back: it would never start again (ZOOKEEPER-4306). And the driver, where
 /// the paths that it watches take a second request when it connects again, takes the second answer for an error: from 128 KiB on
-/// no connection would stand. A waiter watches one path, which is at most a third longer than its own.
+/// no connection would stand. A waiter watches one path, which is little more than a third longer than its own at most.
 const MOST_PATHS: usize = 100_000;
 
 /// How many tries to open a session begin, of several servers, in the time for it while none has ended. One that the driver gives up

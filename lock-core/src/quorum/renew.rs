@@ -52,9 +52,11 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[Renewal]) -> Vec<Result<R
 /// The renewals of each member.
 fn batches(shared: &Shared, due: &[Renewal]) -> Vec<Vec<(usize, Renewal)>> {
     let mut batches = vec![Vec::new(); shared.members.len()];
-    let holds = shared.holds.lock();
+    let mut holds = shared.holds.lock();
     for (place, renewal) in due.iter().enumerate() {
-        let Some(hold) = holds.get(&renewal.ticket.holder) else { continue };
+        let Some(hold) = holds.get_mut(&renewal.ticket.holder) else { continue };
+        // A member may give it whatever the others say.
+        hold.lasts(renewal.lease);
         for (batch, entry) in batches.iter_mut().zip(&hold.entries) {
             if let Some(ticket) = entry {
                 batch.push((place, Renewal { ticket: ticket.clone(), ..renewal.clone() }));

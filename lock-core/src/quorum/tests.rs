@@ -246,3 +246,24 @@ async fn a_hold_lasts_for_the_longest_lease_that_it_was_given() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(held_on(&members).await, 0, "members that nobody gives it back on");
 }
+
+/// A minority gives it, and is away then for longer than the lease before.
+#[tokio::test(start_paused = true)]
+async fn an_extension_that_fails_is_given_back_for_as_long_as_it_may_last() {
+    let (members, quorum) = three();
+    let Standing::Held(held) = quorum.acquire(&asks(9)).await.unwrap() else { panic!("not held") };
+    for member in &members[..2] {
+        let line = member.0.store.inspect(&asks(9).name).await.unwrap();
+        member.0.store.evict(&asks(9).name, line.holders[0].token).await.unwrap();
+    }
+    members[2].0.releases_late.store(true, Ordering::Relaxed);
+    let hour = Duration::from_secs(3600);
+    let due = Renewal::new(asks(9).ticket().token(held.token), hour, hour);
+    assert_eq!(quorum.renew(&[due]).await.remove(0).unwrap(), Renewed::NotHeld);
+    members[2].0.away.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(held_on(&members).await, 1, "it is blocked there");
+    members[2].0.away.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(held_on(&members).await, 0, "members that nobody gives it back on");
+}
