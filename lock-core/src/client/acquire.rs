@@ -309,7 +309,7 @@ async fn in_line(handle: Handle) -> Result<Attempt> {
             }
             Some(Err(error)) if error.is_retryable() => {
                 failures += 1;
-                entry.failed(error);
+                entry.failed(client.clock.now(), error);
                 pause(failures).await;
             }
             Some(Err(error)) => return Err(error.during("wait").at(&client.info.address)),

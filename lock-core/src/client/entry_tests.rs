@@ -354,3 +354,14 @@ fn who_waits_for_the_end_is_told_whoever_sees_it_first() {
         assert!(changed.poll(&mut context).is_ready(), "it waits on");
     }
 }
+
+/// A store that restarts in between has forgotten the entry, and nobody has evicted it.
+#[test]
+fn an_answer_to_what_was_asked_before_a_failure_does_not_clear_it() {
+    let entry = entry(upkeep(), waiting(30));
+    entry.failed(at(106), Error::new(ErrorKind::Unavailable, "on purpose"));
+    entry.renewed(at(105), at(107), &Ok(waiting(30)));
+    assert!(entry.failure().is_some(), "the store has not answered since");
+    entry.renewed(at(108), at(109), &Ok(waiting(30)));
+    assert!(entry.failure().is_none());
+}

@@ -107,12 +107,12 @@ impl Entry {
     }
 
     pub(crate) fn failure(&self) -> Option<Error> {
-        self.state.lock().failure.clone()
+        self.state.lock().failure.as_ref().map(|(_, error)| error.clone())
     }
 
-    /// A call for it has failed: until the store answers for it again, that may have forgotten it.
-    pub(crate) fn failed(&self, error: Error) {
-        self.state.lock().failure = Some(error);
+    /// A call for it has failed: until the store answers what is asked after `now`, it may have forgotten the entry.
+    pub(crate) fn failed(&self, now: Timestamp, error: Error) {
+        self.state.lock().failure = Some((now, error));
     }
 
     /// From when on less than `notice` is left, unless a renewal comes.
@@ -175,14 +175,14 @@ impl Entry {
                 Ok(answer) => {
                     // Kept for an entry that is gone: after a failed call the store may have forgotten it.
                     if answer != Renewed::NotHeld {
-                        state.failure = None;
+                        state.failure.take_if(|(at, _)| *at <= sent);
                     }
                     state.apply(&self.upkeep, sent, now, answer);
                 }
                 Err(error) => {
                     let soon = (state.granted / 20).clamp(Duration::from_millis(5), Duration::from_secs(1));
                     state.due = state.due.min(now + soon);
-                    state.failure = Some(error);
+                    state.failure = Some((now, error));
                 }
             }
         }

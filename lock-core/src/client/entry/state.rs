@@ -66,7 +66,7 @@ pub(super) struct State {
     pub(super) waived: bool,
     /// The entry may still be in the store.
     pub(super) owed: bool,
-    pub(super) failure: Option<Error>,
+    pub(super) failure: Option<(Timestamp, Error)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
