@@ -80,7 +80,7 @@ pub(crate) async fn check(store: Option<String>, args: CheckArgs) -> Outcome {
 async fn run(url: &str, args: &CheckArgs) -> Result<Vec<Record>, Failure> {
     // Says what is wrong with the URL as every other command does, before anything begins.
     store::with(Some(url.to_owned()), async |_| Ok(())).await?;
-    let target = Target::connect(url, onelock::drivers()).await.map_err(Failure::other)?;
+    let target = Target::connect(url, onelock::drivers()).await?;
     let extent = Extent { volume: args.volume, cycles: args.cycles, seed: args.seed };
     let (cases, file) = (args.cases.clone(), args.record.clone());
     let work = move || {

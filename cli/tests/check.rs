@@ -79,12 +79,14 @@ fn what_cannot_be_checked_is_said_before_anything_happens() {
     let mut bench = Bench::sqlite();
     assert_eq!(bench.run(&["check", "riddle://h"]).code, Some(64));
     assert_eq!(bench.run(&["check", "redis://127.0.0.1:1?connect_timeout=300ms"]).code, Some(69));
-    assert_eq!(bench.run(&["check", "memory://", "--volume", "0"]).code, Some(64));
+    assert_eq!(bench.run(&["check", "memory://m", "--volume", "0"]).code, Some(64));
+    let done = bench.run(&["check", "memory://"]);
+    assert!(done.code == Some(64) && done.err.contains("memory://NAME"), "{done:?}");
     // A name that is misspelt in a pipeline, and a folder that is not there.
-    let done = bench.run(&["check", "memory://", "--case", "basic_cicle"]);
+    let done = bench.run(&["check", "memory://m", "--case", "basic_cicle"]);
     assert!(done.code == Some(64) && done.err.contains("basic_cicle"), "{done:?}");
     for file in ["--report", "--markdown", "--record"] {
-        let done = bench.run(&["check", "memory://", "--case", "basic_cycle", file, "/no/such/file"]);
+        let done = bench.run(&["check", "memory://m", "--case", "basic_cycle", file, "/no/such/file"]);
         assert!(done.code == Some(64) && done.out.is_empty(), "{done:?}");
     }
     // Nothing is left of what came to nothing; and what says nothing has passed nothing.
@@ -92,11 +94,11 @@ fn what_cannot_be_checked_is_said_before_anything_happens() {
     fs::write(&empty, "").unwrap();
     let (page, empty) = (page.to_str().unwrap(), empty.to_str().unwrap());
     for words in [
-        &["memory://", "--case", "basic_cicle"][..],
+        &["memory://m", "--case", "basic_cicle"][..],
         &["--from", empty],
         &["--from", "/no/such/file"],
         &["--from", empty, "--seed", "7"],
-        &["memory://", "--case", &format!("redis://u:{PASSWORD}@h")],
+        &["memory://m", "--case", &format!("redis://u:{PASSWORD}@h")],
     ] {
         let done = bench.run(&[&["check"], words, &["--report", page]].concat());
         assert!(done.code == Some(64) && done.out.is_empty(), "{words:?}: {done:?}");

@@ -306,7 +306,7 @@ async fn stopped_server(ctx: &Ctx) -> Verdict {
     let (one, two) = (name("stopped")?, name("stopped-new")?);
     let request = exclusive(&one)?;
     let grant = held(&backend, &request).await?;
-    ctx.store().pause(true).await?;
+    let stopped = ctx.store().pause(true).await;
     let answers = ctx.soon("verbs while the server stands still", async {
         let acquired = backend.acquire(&exclusive(&two)?).await;
         let inspected = backend.inspect(&one).await;
@@ -314,7 +314,8 @@ async fn stopped_server(ctx: &Ctx) -> Verdict {
         Ok::<_, Stop>([acquired.map(drop), inspected.map(drop), renewed.map(drop)])
     });
     let answers = answers.await;
-    ctx.store().pause(false).await?;
+    // What has stopped half way goes on, too.
+    stopped.and(ctx.store().pause(false).await)?;
     for (i, answer) in answers??.into_iter().enumerate() {
         let error = expect!(answer, Err(error) => error, "a verb while the server stands still");
         ensure!(error.is_retryable(), "{error}");

@@ -37,8 +37,8 @@ impl Target {
     /// Connects to the store at `url` once, to see what it offers. Only its own names are touched.
     ///
     /// # Errors
-    /// When no driver knows the URL, or the store cannot be reached.
-    pub async fn connect(url: &str, drivers: Vec<Driver>) -> Verdict<Self> {
+    /// When no driver knows the URL, each of its clients has a store of its own, or the store cannot be reached.
+    pub async fn connect(url: &str, drivers: Vec<Driver>) -> onelock_core::Result<Self> {
         let driver = driver_of(url, &drivers)?;
         let backend: Arc<dyn Backend> = Arc::new(Scoped::new(open_by(&driver, url).await?, scope()?));
         let capabilities = backend.capabilities();
@@ -51,10 +51,14 @@ const UNIT: Duration = Duration::from_millis(500);
 
 fn driver_of(url: &str, drivers: &[Driver]) -> onelock_core::Result<Driver> {
     let parsed: StoreUrl = url.parse()?;
-    let found = drivers.iter().find(|driver| driver.schemes.contains(&parsed.scheme.as_str()));
-    found
-        .copied()
-        .ok_or_else(|| Error::new(ErrorKind::InvalidConfig, format!("no store is called {}", parsed.scheme)))
+    let refused = |text: String| Err(Error::new(ErrorKind::InvalidConfig, text));
+    match drivers.iter().find(|driver| driver.schemes.contains(&parsed.scheme.as_str())) {
+        None => refused(format!("no store is called {}", parsed.scheme)),
+        Some(driver) if driver.name == "memory" && parsed.hosts.is_empty() => {
+            refused("each client of memory:// has a store of its own: check memory://NAME".to_owned())
+        }
+        Some(driver) => Ok(*driver),
+    }
 }
 
 fn scope() -> onelock_core::Result<String> {

@@ -211,9 +211,10 @@ impl Nemesis<'_> {
                 self.ctx.store().restart().await?;
                 self.note("server killed");
             } else {
-                self.ctx.store().pause(true).await?;
+                // What has stopped half way goes on, too.
+                let stopped = self.ctx.store().pause(true).await;
                 self.rest(&mut rng, self.lease / 8, self.lease * 2).await;
-                self.ctx.store().pause(false).await?;
+                stopped.and(self.ctx.store().pause(false).await)?;
                 self.note("server stopped");
             }
         }
@@ -223,9 +224,9 @@ impl Nemesis<'_> {
     /// Longer than any lease or session, so that all of them end while what was sent last is under way.
     async fn of_the_leader(&self, mut rng: Rng) -> Verdict {
         while self.rest(&mut rng, self.lease, self.lease * 2).await {
-            self.ctx.store().stop_leader(true).await?;
+            let stopped = self.ctx.store().stop_leader(true).await;
             tokio::time::sleep(self.lease * 2 + rng.time(self.lease)).await;
-            self.ctx.store().stop_leader(false).await?;
+            stopped.and(self.ctx.store().stop_leader(false).await)?;
             self.note(LEADER);
         }
         Ok(())

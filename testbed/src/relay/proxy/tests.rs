@@ -240,15 +240,23 @@ async fn only_replies_are_late() {
     let mut stream = echo.warm().await;
     let late = Duration::from_millis(400);
     echo.link.set(Fault::DelayReplies(late));
-    let sent = Instant::now();
-    say(&mut stream, b"slow").await;
-    // The request is there, and its reply is on its way: what is set now does not hurry it.
-    while echo.link.hits.get() == 0 {
-        tokio::task::yield_now().await;
+    let mut at_once = false;
+    // A busy machine may stand still for as long as that: a request that is late itself is late each time.
+    for round in 0..5 {
+        let sent = Instant::now();
+        say(&mut stream, b"slow").await;
+        // The request is there, and its reply is on its way: what is set now does not hurry it.
+        while echo.link.hits.get() == round {
+            tokio::task::yield_now().await;
+        }
+        at_once |= sent.elapsed() < late;
+        assert_eq!(hear(&mut stream, 4).await.unwrap(), b"slow");
+        assert!(sent.elapsed() >= late, "{:?}", sent.elapsed());
+        if at_once {
+            break;
+        }
     }
-    let arrived = sent.elapsed();
-    assert_eq!(hear(&mut stream, 4).await.unwrap(), b"slow");
-    assert!(sent.elapsed() >= late && arrived < late, "{arrived:?} of {:?}", sent.elapsed());
+    assert!(at_once, "requests are late, too");
 }
 
 #[tokio::test]
