@@ -48,6 +48,12 @@ async fn capabilities_are_as_declared(ctx: &Ctx) -> Verdict {
         let delayed = locks.mutex("delay")?.lock_delay(ctx.units(1));
         refused(delayed, ErrorKind::Unsupported, "a lock-delay")?;
     }
+    if !actual.raise {
+        let held = exclusive(&name("verb")?)?;
+        let token = FencingToken::new(1)?;
+        let raised = backend.raise(&ticket(&held, token), token).await;
+        refused(raised, ErrorKind::Unsupported, "a raise")?;
+    }
     if !actual.list {
         let listing = locks.list("", &Page::first(10)?).await;
         refused(listing, ErrorKind::Unsupported, "a listing")?;
@@ -126,8 +132,10 @@ async fn acquire_is_idempotent(ctx: &Ctx) -> Verdict {
     let mut entries = 1;
     if ctx.harness().capabilities().fifo {
         let second = Entry::waiting(&backend, exclusive(&name)?).await?;
-        let again = waiting(&backend, &second.request).await?.token;
-        ensure_eq!(again, second.token, "the waiter's token when asked again");
+        for again in [second.request.clone(), trying(second.request.clone())] {
+            let again = waiting(&backend, &again).await?.token;
+            ensure_eq!(again, second.token, "the waiter's token when asked again");
+        }
         entries += usize::from(ctx.shows_the_line());
     }
     let line = backend.inspect(&name).await?;

@@ -40,6 +40,8 @@ pub(crate) enum Fault {
     TokensOfTheClock,
     /// A try that is busy joins the line.
     TryJoins,
+    /// A try says that it is busy to one who waits in the line already.
+    TryForgetsTheWaiter,
     /// A try looks at the holders only.
     TryPassesWaiters,
     /// Who joins goes to the front of the waiters.
@@ -111,6 +113,7 @@ pub(crate) const WRAPPED: &[(Fault, &[&str])] = &[
     (Fault::TokensOfTheClient, &["tokens_grow_over_reconnect", "churn_exclusive"]),
     (Fault::TokensOfTheClock, &["tokens_grow_over_reconnect"]),
     (Fault::TryJoins, &["try_is_busy"]),
+    (Fault::TryForgetsTheWaiter, &["acquire_is_idempotent"]),
     (Fault::TryPassesWaiters, &["unfair_never_passes_a_waiter"]),
     (Fault::LastComeFirstServed, &["fifo_order"]),
     (Fault::ReadersPassWriters, &["shared_admission", "random_lines_follow_the_specification"]),

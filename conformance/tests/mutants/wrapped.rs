@@ -229,6 +229,9 @@ impl Backend for Mutant {
                 self.to_the_front(&request, standing).await?
             }
             Standing::Waiting(_) if self.has(Fault::TryJoins) => Standing::Busy(Busy::default()),
+            Standing::Waiting(_) if self.has(Fault::TryForgetsTheWaiter) && !request.queue => {
+                Standing::Busy(Busy::default())
+            }
             other => other,
         })
     }
