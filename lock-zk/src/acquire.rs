@@ -43,7 +43,7 @@ pub(crate) async fn acquire(
                 Some(Renewed::NotHeld) | None => {}
             }
         } else {
-            // The answer to its join was lost, and nobody has compared that one's epoch: it joins anew.
+            // Its join failed, perhaps before its epoch was compared: it joins anew.
             leave(sessions, &entry).await?;
         }
         entries.remove(&entry);
@@ -69,7 +69,7 @@ pub(crate) async fn acquire(
         Err(error) => error.is_unclear(),
     };
     if !stays {
-        if answer.is_err() && entry.node().is_some() {
+        if answer.is_err() && entry.made().is_some() {
             leave(sessions, &entry).await?;
         }
         entries.remove(&entry);
@@ -97,8 +97,8 @@ impl Join<'_> {
         let parent = &self.entry.paths.parent;
         let busy = Ok(Standing::Busy(Busy::default()));
         for _ in 0..TURNS {
-            let epoch = self.sessions.epochs.admit(session, request.epoch).await?;
             session.fresh().await?;
+            let epoch = session.epochs.admit(session, request.epoch).await?;
             let alone = !self.in_use.has(&request.name);
             if !request.queue && !alone {
                 // Who may not wait must not stand in anybody's way: only a line that admits it is joined.
@@ -109,6 +109,8 @@ impl Join<'_> {
             }
             let sent = session.servers.clock.now();
             match if alone { self.alone(epoch).await? } else { self.behind(epoch).await? } {
+                // The connection has changed since: it was compared with what others may have restored or made anew.
+                Some(_) if !session.epochs.is(request.epoch) => self.undo().await?,
                 Some((_, stand)) if stand != Stand::Held && !request.queue => {
                     leave(self.sessions, self.entry).await?;
                     return busy;
@@ -141,8 +143,8 @@ impl Join<'_> {
             }
             Err((_, zk::Error::NodeExists)) => self.in_use.note(&self.request.name, true),
             // The node of the token epochs has changed or may not be read any more, or the one above all names is gone.
-            Err((_, zk::Error::BadVersion | zk::Error::NoNode)) => self.sessions.epochs.forget(),
-            Err((0, zk::Error::NoAuth)) if epoch.is_some() => self.sessions.epochs.forget(),
+            Err((_, zk::Error::BadVersion | zk::Error::NoNode)) => session.epochs.forget(),
+            Err((0, zk::Error::NoAuth)) if epoch.is_some() => session.epochs.forget(),
             Err((_, error @ zk::Error::NoAuth)) => {
                 // Somebody else may have made it.
                 if matches!(session.stat(&paths.parent).await, Ok(None)) {
@@ -175,9 +177,8 @@ impl Join<'_> {
         };
         let node = self.made(paths.path(&sequence.to_string()), &stat, false)?;
         if admitted?.map(|stat| stat.version) != epoch {
-            leave(self.sessions, self.entry).await?;
-            self.entry.set_node(None);
-            self.sessions.epochs.forget();
+            session.epochs.forget();
+            self.undo().await?;
             return Ok(None);
         }
         let line = Line::listed(session, &paths.parent, listed?).await?;
@@ -186,6 +187,13 @@ impl Join<'_> {
             Error::new(ErrorKind::Unavailable, text)
         })?;
         Ok(Some((node, stand)))
+    }
+
+    /// Takes back an entry whose epoch may be too small.
+    async fn undo(&self) -> Result<()> {
+        leave(self.sessions, self.entry).await?;
+        self.entry.set_node(None);
+        Ok(())
     }
 
     fn made(&self, path: String, stat: &zk::Stat, alone: bool) -> Result<Node> {
@@ -206,7 +214,7 @@ impl Join<'_> {
         let held = stand == Stand::Held;
         let lease = if held { request.lease } else { request.waiter_lease };
         let kept = lease + request.delay;
-        if session.lasts(sent) < kept || !entry.keep_until(session.servers.clock.now() + kept, true) {
+        if session.lasts(sent) < kept || !entry.keep_until(session.servers.clock.now() + kept) {
             return Err(too_slow());
         }
         // Nobody can be behind it yet who would have to be notified.

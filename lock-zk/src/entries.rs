@@ -37,6 +37,8 @@ pub(crate) struct Entry {
 
 struct State {
     node: Option<Node>,
+    /// Whether its join was answered. Until then its node may be one whose epoch nobody has compared.
+    joined: bool,
     /// When its lease ends, lock-delay included; nothing when it is over.
     ends: Option<Timestamp>,
     /// Nothing when the line is to be read.
@@ -60,16 +62,22 @@ impl Drop for Entry {
 
 impl Entry {
     pub(crate) fn new(holder: HolderId, paths: Paths, session: Arc<Session>, ends: Timestamp) -> Arc<Self> {
-        let state = Mutex::new(State { node: None, ends: Some(ends), stand: None });
+        let state = Mutex::new(State { node: None, joined: false, ends: Some(ends), stand: None });
         Arc::new(Self { holder, paths, session, watch: tokio::sync::Mutex::default(), state })
     }
 
-    /// Its node, once that is known.
+    /// Its node, once its join was answered.
     pub(crate) fn node(&self) -> Option<Node> {
+        let state = self.state.lock();
+        state.node.clone().filter(|_| state.joined)
+    }
+
+    /// The node that its join has made, as far as that is known.
+    pub(crate) fn made(&self) -> Option<Node> {
         self.state.lock().node.clone()
     }
 
-    /// Notes its node; `None` when that is deleted and another may be made.
+    /// Notes the node that was made; `None` when that is deleted and another may be made.
     pub(crate) fn set_node(&self, node: Option<Node>) {
         self.state.lock().node = node;
     }
@@ -89,10 +97,11 @@ impl Entry {
         waited && state.stand == Some(Stand::Held)
     }
 
-    /// Lets its lease end at `ends`, or when it ends now if that is later and it is not its `first`; false when it is over
-    /// already.
-    pub(crate) fn keep_until(&self, ends: Timestamp, first: bool) -> bool {
+    /// Lets its lease end at `ends`, or when it ends now if that is later and not the time that its join had; false when it is
+    /// over already.
+    pub(crate) fn keep_until(&self, ends: Timestamp) -> bool {
         let mut state = self.state.lock();
+        let first = !std::mem::replace(&mut state.joined, true);
         state.ends = state.ends.map(|now| if first { ends } else { ends.max(now) });
         state.ends.is_some()
     }

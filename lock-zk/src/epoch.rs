@@ -15,7 +15,7 @@ use crate::session::Session;
 /// How often the node is read anew because others have changed it meanwhile.
 const TRIES: usize = 16;
 
-/// What this client knows of it, and by which connection.
+/// What a session knows of it, and by which connection.
 #[derive(Default)]
 pub(crate) struct Epochs(Mutex<Option<(zk::StateWatcher, Known)>>);
 
@@ -38,6 +38,11 @@ impl Epochs {
         let mut known = self.0.lock();
         known.take_if(|(connection, _)| connection.changed().now_or_never().is_some());
         known.as_ref().map(|(_, known)| *known)
+    }
+
+    /// Whether this is known to be the largest.
+    pub(crate) fn is(&self, epoch: TokenEpoch) -> bool {
+        self.known().is_some_and(|known| known.epoch == epoch)
     }
 
     /// The version of the node that admits an entry of this epoch. Makes the node, and the one above all names.

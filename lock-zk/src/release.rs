@@ -46,7 +46,7 @@ pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Entry) -> Result<Rel
     if session.is_over() {
         session = sessions.desk().await?;
     }
-    let node = match entry.node() {
+    let node = match entry.made() {
         None => find(&session, &entry.paths.parent, entry.holder).await?,
         node => node,
     };

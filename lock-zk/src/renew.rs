@@ -200,7 +200,7 @@ fn settle(
     let asked = if held { due.lease } else { due.waiter_lease } + due.ticket.delay;
     // After a disconnection the leader may not have heard of the session for a while: then it is less, even than the delay.
     let kept = asked.min(session.lasts(sent));
-    if !entry.keep_until(session.servers.clock.now() + kept, false) {
+    if !entry.keep_until(session.servers.clock.now() + kept) {
         return Ok(Renewed::NotHeld);
     }
     Ok(answer(held, item.node.token, kept, due.ticket.delay))

@@ -29,6 +29,7 @@ use zookeeper_client as zk;
 use crate::batch::{Batch, Write, Written, barrier};
 use crate::config::ZkConfig;
 use crate::contact::{BEATS, Beat, Contact, capacity};
+use crate::epoch::Epochs;
 use crate::error::failed;
 
 /// The most bytes that the paths of a session's nodes have. At a session's end the server writes one record with all of
@@ -102,6 +103,8 @@ pub(crate) struct Session {
     contact: Mutex<Contact>,
     /// How many bytes the paths of its nodes have, those that are to be made included.
     pub(crate) paths: AtomicUsize,
+    /// What it knows of token epochs.
+    pub(crate) epochs: Epochs,
     /// Its writes that share requests.
     batch: Batch,
     /// Listings under way, by path.
@@ -141,6 +144,7 @@ impl Session {
             timeout: client.session_timeout(),
             contact: Mutex::new(Contact::new(sent, servers.config.tick)),
             paths: AtomicUsize::new(0),
+            epochs: Epochs::default(),
             batch: Batch::new(&servers.runtime),
             listings: Flights::default(),
             client: Mutex::new(Some(Arc::new(client))),

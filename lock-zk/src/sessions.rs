@@ -11,7 +11,6 @@ use onelock_core::toolkit::{Flights, Mutex};
 use onelock_core::{Error, ErrorKind, Result};
 
 use crate::contact::timeout_for;
-use crate::epoch::Epochs;
 use crate::session::{Servers, Session};
 
 /// What the desk asks for: more than any server gives, so that the answer tells the most it gives.
@@ -23,7 +22,6 @@ const OPENINGS: usize = 100;
 /// All sessions of a client.
 pub(crate) struct Sessions {
     pub(crate) servers: Arc<Servers>,
-    pub(crate) epochs: Epochs,
     /// Nothing once they are closed.
     open: Mutex<Option<Vec<Arc<Session>>>>,
     /// Those that are being opened, by class: who comes meanwhile waits.
@@ -32,8 +30,7 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     pub(crate) fn new(servers: Arc<Servers>) -> Arc<Self> {
-        let (epochs, open) = (Epochs::default(), Mutex::new(Some(Vec::new())));
-        Arc::new(Self { servers, epochs, open, opening: Flights::default() })
+        Arc::new(Self { servers, open: Mutex::new(Some(Vec::new())), opening: Flights::default() })
     }
 
     /// A session whose nodes live for `need` at least after every renewal. It has room for a path of so many bytes, which

@@ -1,15 +1,24 @@
 //! Token epochs: a client that knew a smaller one is refused by its next join.
 
-use onelock_conformance::ctx::{exclusive, held, name, ticket, waiting};
-use onelock_conformance::faults::{Act, Link, Proxy, Trigger};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::join;
+use onelock_conformance::ctx::{exclusive, held, leased, name, ticket, waiting};
+use onelock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
 use onelock_conformance::servers::free_port;
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
-use onelock_conformance::verdict::Verdict;
+use onelock_conformance::verdict::{Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq, expect};
-use onelock_core::{ErrorKind, Lock, LockName, Locks, Release, Request, Settings, TokenEpoch};
+use onelock_core::{
+    Backend, Error, ErrorKind, Lock, LockName, Locks, Release, Request, Settings, Standing, TokenEpoch,
+};
+use tokio::io::copy;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::harness::open;
-use crate::{eventually, raw, url};
+use crate::{backed_up, eventually, raw, restored, url};
 
 fn of(epoch: u16, name: &LockName) -> Verdict<Request> {
     Ok((exclusive(name)?).epoch(TokenEpoch::new(epoch)?))
@@ -74,7 +83,7 @@ async fn a_client_that_outlives_its_servers_is_refused() -> Verdict {
             admin.set_data("/own", b"", None).await?;
         }
         let answer = old.acquire(&of(1, &name)?).await;
-        Ok(Some(answer).filter(|answer| !answer.as_ref().is_err_and(onelock_core::Error::is_unclear)))
+        Ok(Some(answer).filter(|answer| !answer.as_ref().is_err_and(Error::is_unclear)))
     });
     let error = expect!(refused.await?, Err(error) => error, "epoch 1 after 2");
     ensure_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
@@ -99,13 +108,141 @@ async fn a_join_whose_answer_was_lost_is_compared() -> Verdict {
     let late = of(0, &name)?;
     let error = expect!(old.acquire(&late).await, Err(error) => error, "a lost answer");
     ensure!(error.is_unclear(), "a lost answer: {error}");
-    let refused = eventually("an answer", async || {
-        let answer = old.acquire(&late).await;
-        Ok(Some(answer).filter(|answer| !answer.as_ref().is_err_and(onelock_core::Error::is_unclear)))
-    });
-    let error = expect!(refused.await?, Err(error) => error, "epoch 0 after 1");
+    let error = expect!(asks(&old, &late).await?, Err(error) => error, "epoch 0 after 1");
     ensure_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     ensure!(new.inspect(&name).await?.waiters.is_empty(), "its entry is left");
+    Ok(())
+}
+
+/// Asks until the answer is clear.
+async fn asks(client: &Arc<dyn Backend>, request: &Request) -> Verdict<onelock_core::Result<Standing>> {
+    eventually("an answer", async || {
+        let answer = client.acquire(request).await;
+        Ok(Some(answer).filter(|answer| !answer.as_ref().is_err_and(Error::is_unclear)))
+    })
+    .await
+}
+
+/// An entry that its join has made, but whose epoch was not compared, or was found too small while the entry could not be
+/// deleted: who asks again joins anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_was_not_compared_is_not_handed_out() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let link = Link::new();
+    let proxy = Proxy::start(server.address(), &link).await?;
+    let old = open(&format!("zk://{}/own?tick=200ms&request_timeout=2s", proxy.address())).await?;
+    let new = open(&url(&server)).await?;
+    let busy = name("busy")?;
+    held(&new, &of(0, &busy)?).await?;
+    for epoch in 0..4 {
+        let known = of(epoch, &busy)?;
+        let knows = async || Ok(old.acquire(&known).await.ok());
+        expect!(eventually("it knows the epoch", knows).await?, Standing::Waiting(_) => (), "a join");
+        old.release(&known.ticket()).await?;
+        held(&new, &of(epoch + 1, &name(&format!("raises-{epoch}"))?)?).await?;
+        if epoch % 2 == 0 {
+            // Behind the answer to the creation (157 bytes) and before the end of that to the read of the epoch (455).
+            link.set(Fault::CutAfter(300));
+        } else {
+            // The deletion: it is the first to name the sequence.
+            link.arm(Trigger { pattern: b"-lock-00000".to_vec(), nth: 1, act: Act::Reset });
+        }
+        let late = of(epoch, &busy)?;
+        let error = expect!(old.acquire(&late).await, Err(error) => error, "round {epoch}: a lost answer");
+        ensure!(error.is_unclear(), "round {epoch}: a lost answer: {error}");
+        ensure_eq!(new.inspect(&busy).await?.waiters.len(), 1, "round {epoch}: what it has made");
+        link.heal();
+        let error = expect!(asks(&old, &late).await?, Err(error) => error, "round {epoch}: a smaller epoch");
+        ensure_eq!(error.kind(), ErrorKind::InvalidConfig, "round {epoch}: {error}");
+        ensure!(new.inspect(&busy).await?.waiters.is_empty(), "round {epoch}: its entry is left");
+    }
+    Ok(())
+}
+
+/// Forwards connections to `target`. When it ends one the client is not told.
+async fn silent(target: SocketAddr) -> Verdict<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let Ok(server) = TcpStream::connect(target).await else { return };
+                let ((mut requests, mut to_client), (mut replies, mut to_server)) =
+                    (client.into_split(), server.into_split());
+                let _ = join!(copy(&mut requests, &mut to_server), copy(&mut replies, &mut to_client));
+                std::future::pending::<()>().await;
+            });
+        }
+    });
+    Ok(address)
+}
+
+/// What one session knows of the epoch says nothing to another: its connection may be one to servers that are gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_session_does_not_believe_a_silent_one() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let proxy = silent(server.address()).await?;
+    let old = open(&format!("zk://{proxy}/own?tick=200ms&request_timeout=50s")).await?;
+    let name = name("rebuilt")?;
+    let first = of(1, &name)?;
+    let token = held(&old, &first).await?.token;
+    old.release(&ticket(&first, token)).await?;
+    server.process.kill()?;
+    std::fs::remove_dir_all(server.data())?;
+    server.launch()?;
+    server.ready().await?;
+    let new = open(&url(&server)).await?;
+    let second = of(2, &name)?;
+    let token = held(&new, &second).await?.token;
+    new.release(&ticket(&second, token)).await?;
+    // Of another class, and so in a session that is opened now.
+    let late = leased(of(1, &name)?, first.lease * 4);
+    let error = expect!(old.acquire(&late).await, Err(error) => error, "epoch 1 after 2");
+    ensure_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    Ok(())
+}
+
+/// A join that waits for its turn to be sent while the connection breaks is sent behind the reconnection, perhaps to servers that were
+/// restored, and have another epoch under the same version.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_that_outlives_its_connection_is_compared() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let link = Link::new();
+    let proxy = Proxy::start(server.address(), &link).await?;
+    let old = open(&format!("zk://{}/own?tick=200ms&request_timeout=60s", proxy.address())).await?;
+    let raised = async |epoch| {
+        let new = open(&url(&server)).await?;
+        held(&new, &of(epoch, &name("raises")?)?).await?;
+        Ok::<_, Stop>(new)
+    };
+    held(&old, &of(0, &name("first")?)?).await?;
+    let backup = backed_up(&server).await?;
+    raised(1).await?;
+    let known = asks(&old, &of(1, &name("known")?)?).await?;
+    expect!(known, Ok(Standing::Held(_)) => (), "it knows the epoch");
+    // Eight are sent by themselves, and two by those who send what gathers.
+    link.arm(Trigger { pattern: b"/own/n0/".to_vec(), nth: 1, act: Act::HoldRequest });
+    let mut joins = tokio::task::JoinSet::new();
+    for i in 0..14 {
+        let (old, request) = (Arc::clone(&old), of(1, &name(&format!("n{i}"))?)?);
+        joins.spawn(async move { old.acquire(&request).await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    restored(&server, &backup).await?;
+    let _new = raised(2).await?;
+    link.let_go();
+    let admin = raw(&server).await?;
+    let mut refused = 0;
+    while !joins.is_empty() {
+        let answer = eventually("an answer", async || {
+            // The server lets in who has seen no more than it has.
+            admin.set_data("/own", b"", None).await?;
+            Ok(joins.try_join_next())
+        });
+        let error = expect!(answer.await??, Err(error) => error, "epoch 1 after 2");
+        refused += usize::from(error.kind() == ErrorKind::InvalidConfig);
+    }
+    ensure!(refused > 0, "none was sent behind the reconnection");
     Ok(())
 }
 
@@ -146,5 +283,17 @@ async fn many_elections_turn_no_token_back() -> Verdict {
             }
         }
     }
+    // What is refused cannot be deleted at once: who asks again is refused once more.
+    let link = Link::new();
+    let proxy = Proxy::start(server.address(), &link).await?;
+    let cut = open(&format!("zk://{}/own-1?tick=200ms&request_timeout=2s", proxy.address())).await?;
+    // It is named when it is created, when it is written and when it is deleted.
+    link.arm(Trigger { pattern: b"-lock-0000000000".to_vec(), nth: 3, act: Act::Reset });
+    let late = of(1, &name("elected")?)?;
+    let error = expect!(cut.acquire(&late).await, Err(error) => error, "a lost answer");
+    ensure!(error.is_unclear(), "a lost answer: {error}");
+    let error = expect!(asks(&cut, &late).await?, Err(error) => error, "no number is left");
+    ensure_eq!(error.kind(), ErrorKind::Full, "{error}");
+    ensure!(cut.inspect(&late.name).await?.holders.is_empty(), "it is held");
     Ok(())
 }

@@ -11,7 +11,7 @@ use onelock_conformance::{ensure, ensure_eq, expect};
 use onelock_core::{Backend, BootClock, Clock as _, LockName, Locks, Release, Renewed, Settings};
 
 use crate::support::harness::open;
-use crate::{eventually, raw, url};
+use crate::{backed_up, eventually, raw, restored, url};
 
 /// Sessions are tidied every two minutes.
 const TIDIED: Duration = Duration::from_secs(240);
@@ -36,22 +36,10 @@ async fn what_a_restored_server_shows_again_goes() -> Verdict {
     let kept = leased(exclusive(&name("kept")?)?, long);
     let released = leased(exclusive(&name("released")?)?, long);
     let (kept_token, token) = (held(&client, &kept).await?.token, held(&client, &released).await?.token);
-    server.process.kill()?;
-    let backup = server.process.folder().join("backup");
-    std::fs::create_dir(&backup)?;
-    for file in std::fs::read_dir(server.data())? {
-        let file = file?;
-        std::fs::copy(file.path(), backup.join(file.file_name()))?;
-    }
-    server.launch()?;
-    server.ready().await?;
+    let backup = backed_up(&server).await?;
     let releases = async || Ok(client.release(&ticket(&released, token)).await.ok());
     ensure_eq!(eventually("a release", releases).await?, Release::Released, "the release");
-    server.process.kill()?;
-    std::fs::remove_dir_all(server.data())?;
-    std::fs::rename(&backup, server.data())?;
-    server.launch()?;
-    server.ready().await?;
+    restored(&server, &backup).await?;
     let (admin, other) = (raw(&server).await?, open(&url(&server)).await?);
     let renewed = eventually("the session goes on", async || {
         // The server lets in who has seen no more than it has.

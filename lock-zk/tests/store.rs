@@ -23,6 +23,7 @@ mod ttl;
 mod users;
 mod worn;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
@@ -45,6 +46,29 @@ pub(crate) fn url(server: &ZkServer) -> String {
 pub(crate) async fn raw(server: &ZkServer) -> Verdict<zk::Client> {
     let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(20));
     Ok(connector.connect(&server.address().to_string()).await?)
+}
+
+/// A copy of what the server has written. It is started again.
+pub(crate) async fn backed_up(server: &ZkServer) -> Verdict<PathBuf> {
+    server.process.kill()?;
+    let backup = server.process.folder().join("backup");
+    std::fs::create_dir(&backup)?;
+    for file in std::fs::read_dir(server.data())? {
+        let file = file?;
+        std::fs::copy(file.path(), backup.join(file.file_name()))?;
+    }
+    server.launch()?;
+    server.ready().await?;
+    Ok(backup)
+}
+
+/// Starts the server with what it had then.
+pub(crate) async fn restored(server: &ZkServer, backup: &Path) -> Verdict {
+    server.process.kill()?;
+    std::fs::remove_dir_all(server.data())?;
+    std::fs::rename(backup, server.data())?;
+    server.launch()?;
+    server.ready().await
 }
 
 /// Polls until `probe` gives something.
