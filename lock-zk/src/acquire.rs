@@ -18,7 +18,7 @@ use crate::entries::{Entries, Entry, Node};
 use crate::error::failed;
 use crate::keys::{self, Paths};
 use crate::line::{Line, Stand};
-use crate::release::{leave, leave_later};
+use crate::release::leave;
 use crate::renew::renew;
 use crate::session::too_slow;
 use crate::sessions::Sessions;
@@ -35,24 +35,20 @@ pub(crate) async fn acquire(
 ) -> Result<Standing> {
     let servers = &sessions.servers;
     if let Some(entry) = entries.get(request.holder, servers.clock.now()) {
-        if entry.node().is_some() {
+        if entry.node().is_none() {
+            // Its join failed, perhaps before its epoch was compared: it joins anew.
+            leave(sessions, &entry).await?;
+            entries.remove(&entry);
+        } else {
             let renewal = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
             match renew(sessions, entries, &[renewal]).await.pop().transpose()? {
                 Some(Renewed::Held(grant)) => return Ok(Standing::Held(grant)),
                 Some(Renewed::Waiting(place)) => return Ok(Standing::Waiting(place)),
                 Some(Renewed::NotHeld) | None => {}
             }
-        } else {
-            // Its join failed, perhaps before its epoch was compared: it joins anew.
-            leave(sessions, &entry).await?;
         }
-        entries.remove(&entry);
     }
-    if let Some(lapsed) = entries.take(request.holder) {
-        // Nobody else would delete it, and this join would wait behind it.
-        leave_later(sessions, entries, lapsed);
-    }
-    if entries.leaving.lock().contains_key(&request.holder) {
+    if entries.has_lapsed(request.holder) {
         let text = "what an earlier join of this holder has made is being deleted";
         return Err(Error::new(ErrorKind::Unavailable, text).unsent());
     }

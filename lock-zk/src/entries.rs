@@ -144,9 +144,10 @@ impl Entries {
         }
     }
 
-    /// Takes out the entry of a holder, though its lease be over.
-    pub(crate) fn take(&self, holder: HolderId) -> Option<Arc<Entry>> {
-        self.map.lock().remove(&holder)
+    /// Whether a holder has an entry whose lease is over, or whose node is being deleted.
+    pub(crate) fn has_lapsed(&self, holder: HolderId) -> bool {
+        let map = self.map.lock();
+        map.contains_key(&holder) || self.leaving.lock().contains_key(&holder)
     }
 
     /// Forgets all: their sessions end.
@@ -164,8 +165,11 @@ impl Entries {
         self.map.lock().is_empty()
     }
 
-    /// Takes out the entries whose leases are over at `now`.
+    /// Takes out the entries whose leases are over at `now`: they are leaving.
     pub(crate) fn expired(&self, now: Timestamp) -> Vec<Arc<Entry>> {
-        self.map.lock().extract_if(|_, entry| !entry.lives(now)).map(|(_, entry)| entry).collect()
+        let mut map = self.map.lock();
+        let over: Vec<_> = map.extract_if(|_, entry| !entry.lives(now)).map(|(_, entry)| entry).collect();
+        self.leaving.lock().extend(over.iter().map(|entry| (entry.holder, ())));
+        over
     }
 }

@@ -95,9 +95,9 @@ async fn renew_batch(
         // It has ended; one that this client has closed is an error.
         Err(_) if session.handle().is_ok_and(|client| client.state().is_terminated()) => {
             for Item { entry, .. } in items {
-                entries.remove(entry);
                 // The driver gives a session up by its own clock. Where the server does not know yet the node goes at once.
                 leave_later(sessions, entries, Arc::clone(entry));
+                entries.remove(entry);
             }
             return Vec::new();
         }
