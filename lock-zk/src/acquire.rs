@@ -8,8 +8,7 @@ use std::sync::Arc;
 use futures_util::join;
 use onelock_core::toolkit::in_use::InUse;
 use onelock_core::{
-    Busy, Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Request, Result, Standing,
-    Timestamp, TokenEpoch,
+    Busy, Error, ErrorKind, FencingToken, Renewal, Renewed, Request, Result, Standing, TokenEpoch,
 };
 use zookeeper_client as zk;
 
@@ -19,7 +18,7 @@ use crate::error::failed;
 use crate::keys::{self, Paths};
 use crate::line::{Line, Stand};
 use crate::release::leave;
-use crate::renew::renew;
+use crate::renew::{kept, renew};
 use crate::session::too_slow;
 use crate::sessions::Sessions;
 
@@ -40,8 +39,7 @@ pub(crate) async fn acquire(
             leave(sessions, &entry).await?;
             entries.remove(&entry);
         } else {
-            let renewal = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
-            match renew(sessions, entries, &[renewal]).await.pop().transpose()? {
+            match renew(sessions, entries, &[renewal(request)]).await.pop().transpose()? {
                 Some(Renewed::Held(grant)) => return Ok(Standing::Held(grant)),
                 Some(Renewed::Waiting(place)) => return Ok(Standing::Waiting(place)),
                 Some(Renewed::NotHeld) | None => {}
@@ -71,6 +69,11 @@ pub(crate) async fn acquire(
         entries.remove(&entry);
     }
     answer
+}
+
+/// What keeps an entry for as long as its join asks for.
+fn renewal(request: &Request) -> Renewal {
+    Renewal::new(request.ticket(), request.lease, request.waiter_lease)
 }
 
 struct Join<'a> {
@@ -111,7 +114,17 @@ impl Join<'_> {
                     leave(self.sessions, self.entry).await?;
                     return busy;
                 }
-                Some((node, stand)) => return self.standing(sent, &node, stand),
+                Some((node, stand)) => {
+                    // Nobody can be behind it yet who would have to be notified.
+                    self.entry.set_stand(Some(stand));
+                    return match kept(self.entry, &node, sent, &renewal(request)) {
+                        Renewed::Held(grant) if grant.lease >= request.lease => Ok(Standing::Held(grant)),
+                        Renewed::Waiting(place) if place.lease >= request.waiter_lease => {
+                            Ok(Standing::Waiting(place))
+                        }
+                        _ => Err(too_slow()),
+                    };
+                }
                 None => {}
             }
         }
@@ -202,23 +215,5 @@ impl Join<'_> {
             return Err(Error::new(ErrorKind::Full, text));
         }
         Ok(node)
-    }
-
-    /// The answer for an entry that was asked for at `sent`.
-    fn standing(&self, sent: Timestamp, node: &Node, stand: Stand) -> Result<Standing> {
-        let (entry, request, session) = (self.entry, self.request, &self.entry.session);
-        let held = stand == Stand::Held;
-        let lease = if held { request.lease } else { request.waiter_lease };
-        let kept = lease + request.delay;
-        if session.lasts(sent) < kept || !entry.keep_until(session.servers.clock.now() + kept) {
-            return Err(too_slow());
-        }
-        // Nobody can be behind it yet who would have to be notified.
-        entry.set_stand(Some(stand));
-        Ok(if held {
-            Standing::Held(Grant::new(node.token, lease))
-        } else {
-            Standing::Waiting(Place::new(node.token, lease))
-        })
     }
 }

@@ -107,7 +107,7 @@ async fn renew_batch(
         }
     };
     let lines = changed(&session, &items).await;
-    items.iter().map(|item| (item.index, settle(&session, entries, sent, item, &lines))).collect()
+    items.iter().map(|item| (item.index, settle(entries, sent, item, &lines))).collect()
 }
 
 /// Sends a write that changes nothing, until all nodes that it checks are there: the server names the first that is not, and a
@@ -130,13 +130,13 @@ async fn check(
         match session.ask(send(&client, [&checks])).await? {
             Ok(_) => return Ok(sent),
             // What may not be read is looked for in the line.
-            Err((at, zk::Error::NoNode | zk::Error::NoAuth)) if at < paths.len() => {
+            Err((_, zk::Error::NoNode | zk::Error::NoAuth)) => {
                 let mut reader = client.new_multi_reader();
                 // Their children, which they do not have: the shortest answer there is.
-                paths[at + 1..].iter().try_for_each(|path| reader.add_get_children(path))?;
-                let others = session.ask(reader.commit()).await?;
-                let others = paths[at + 1..].iter().zip(others).filter(|(_, read)| is_missing(read));
-                let missing: HashSet<_> = others.map(|(path, _)| path).chain([&paths[at]]).collect();
+                paths.iter().try_for_each(|path| reader.add_get_children(path))?;
+                let read = paths.iter().zip(session.ask(reader.commit()).await?);
+                let missing: HashSet<_> =
+                    read.filter(|(_, read)| is_missing(read)).map(|(path, _)| path).collect();
                 for Item { entry, .. } in &*items {
                     if predecessor(entry).is_some_and(|path| missing.contains(&path)) {
                         entry.set_stand(None);
@@ -162,22 +162,20 @@ fn predecessor(entry: &Entry) -> Option<String> {
 
 /// The lines in which something has changed that an entry waits for; or why one cannot be read.
 async fn changed(session: &Session, items: &[&Item<'_>]) -> HashMap<String, Result<Line>> {
-    let mut parents = HashMap::<&str, Option<i64>>::new();
+    let mut parents = HashMap::<&str, i64>::new();
     for Item { entry, .. } in items {
         let last = match entry.stand() {
             Some(Stand::Held | Stand::BehindEntry(_)) => continue,
             // Has a permit come or gone since?
-            Some(Stand::BehindPermit(_, last) | Stand::BehindHolders(last)) => Some(last),
-            None => None,
+            Some(Stand::BehindPermit(_, last) | Stand::BehindHolders(last)) => last,
+            None => 0,
         };
         let oldest = parents.entry(&entry.paths.parent).or_insert(last);
-        *oldest = (*oldest).min(last);
+        *oldest = last.min(*oldest);
     }
     let read = parents.into_iter().map(async |(parent, last)| {
-        let unchanged = match last {
-            Some(last) => matches!(session.stat(parent).await, Ok(Some(stat)) if stat.pzxid == last),
-            None => false,
-        };
+        let same = |stat: zk::Stat| stat.pzxid == last;
+        let unchanged = last > 0 && session.stat(parent).await.is_ok_and(|stat| stat.is_some_and(same));
         if unchanged { None } else { Some((parent.to_owned(), Line::read(session, parent).await)) }
     });
     join_all(read).await.into_iter().flatten().collect()
@@ -185,7 +183,6 @@ async fn changed(session: &Session, items: &[&Item<'_>]) -> HashMap<String, Resu
 
 /// The answer for one entry after the write that was sent at `sent`.
 fn settle(
-    session: &Session,
     entries: &Entries,
     sent: Timestamp,
     item: &Item<'_>,
@@ -199,14 +196,19 @@ fn settle(
         entries.remove(entry);
         return Ok(Renewed::NotHeld);
     }
-    let held = entry.stand() == Some(Stand::Held);
+    Ok(kept(entry, &item.node, sent, due))
+}
+
+/// Keeps an entry whose node was there when the leader did what was sent at `sent`.
+pub(crate) fn kept(entry: &Entry, node: &Node, sent: Timestamp, due: &Renewal) -> Renewed {
+    let (session, held) = (&entry.session, entry.stand() == Some(Stand::Held));
     let asked = if held { due.lease } else { due.waiter_lease } + due.ticket.delay;
     // After a disconnection the leader may not have heard of the session for a while: then it is less, even than the delay.
     let kept = asked.min(session.lasts(sent));
     if !entry.keep_until(session.servers.clock.now() + kept) {
-        return Ok(Renewed::NotHeld);
+        return Renewed::NotHeld;
     }
-    Ok(answer(held, item.node.token, kept, due.ticket.delay))
+    answer(held, node.token, kept, due.ticket.delay)
 }
 
 /// The lease is without the lock-delay.
