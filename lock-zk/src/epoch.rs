@@ -66,8 +66,9 @@ impl Epochs {
             }
             let version = version.ok_or_else(|| fail(zk::Error::NoAuth))?;
             let text = u16::from(epoch).to_string();
-            let client = session.ask(session.client()).await.map_err(fail)?;
-            match session.ask(client.set_data(&path, text.as_bytes(), Some(version))).await {
+            let raise =
+                async { session.client().await?.set_data(&path, text.as_bytes(), Some(version)).await };
+            match session.ask(raise).await {
                 Ok(_) | Err(zk::Error::BadVersion | zk::Error::NoNode) => self.forget(),
                 Err(error) => return Err(fail(error)),
             }

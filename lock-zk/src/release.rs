@@ -6,7 +6,7 @@ use std::time::Duration;
 use onelock_core::{FencingToken, HolderId, LockName, Release, Result, Ticket};
 
 use crate::batch::{Step, Write};
-use crate::entries::{Entries, Entry, Node};
+use crate::entries::{Entries, Entry};
 use crate::keys;
 use crate::line::Line;
 use crate::session::Session;
@@ -23,7 +23,7 @@ pub(crate) async fn release(sessions: &Arc<Sessions>, entries: &Entries, ticket:
     let parent = keys::parent(&sessions.servers.base, &ticket.name);
     let desk = sessions.desk().await?;
     match Line::latest(&desk, &parent).await?.by(&parent, ticket.holder) {
-        Some(path) => delete(&desk, path).await,
+        Some(path) => desk.delete(path).await,
         None => Ok(Release::NotHeld),
     }
 }
@@ -35,7 +35,7 @@ pub(crate) async fn evict(sessions: &Arc<Sessions>, name: &LockName, token: Fenc
     let nodes = Line::latest(&desk, &parent).await?.nodes(&desk, &parent).await?;
     match nodes.into_iter().find(|node| node.stat.czxid == token.get()) {
         // Only the same holder can use a node's path again, so deleting by path is deleting by number.
-        Some(node) => delete(&desk, &node.entry.path).await,
+        Some(node) => desk.delete(&node.entry.path).await,
         None => Ok(Release::NotHeld),
     }
 }
@@ -46,11 +46,9 @@ pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Entry) -> Result<Rel
     if session.is_over() {
         session = sessions.desk().await?;
     }
-    let node = match entry.made() {
-        None => find(&session, &entry.paths.parent, entry.holder).await?,
-        node => node,
+    let Some(node) = entry.made() else {
+        return leave_unseen(&session, &entry.paths.parent, entry.holder).await;
     };
-    let Some(node) = node else { return Ok(Release::NotHeld) };
     if node.alone {
         // Together with the node of the name: so a lock that is free leaves nothing behind, and the next join knows from making
         // that node that it is alone. Not done when somebody has joined, or the node of the name is not ours to delete.
@@ -59,24 +57,21 @@ pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Entry) -> Result<Rel
             return Ok(Release::Released);
         }
     }
-    delete(&session, &node.path).await
+    session.delete(&node.path).await
 }
 
-/// Looks for the node of a join whose answer was lost, by its id.
+/// Deletes the node of a join whose answer was lost: its id finds it.
 ///
 /// A server that had the request on the broken connection has dealt with it before it deals with this one, and what
 /// another server forwards late for a session that has moved the leader refuses: what is not there now will not come.
-async fn find(session: &Arc<Session>, parent: &str, holder: HolderId) -> Result<Option<Node>> {
+async fn leave_unseen(session: &Arc<Session>, parent: &str, holder: HolderId) -> Result<Release> {
     let (children, _) = session.latest_children(parent).await?;
     let prefix = keys::prefix(parent, holder);
     let mut paths = children.iter().map(|name| [parent, "/", name].concat());
-    let Some(path) = paths.find(|path| path.starts_with(&prefix)) else { return Ok(None) };
-    let Some(stat) = session.stat(&path).await? else { return Ok(None) };
-    Ok(Some(Node { path, token: FencingToken::new(stat.czxid)?, alone: false }))
-}
-
-async fn delete(session: &Session, path: &str) -> Result<Release> {
-    Ok(if session.delete(path).await? { Release::Released } else { Release::NotHeld })
+    match paths.find(|path| path.starts_with(&prefix)) {
+        Some(path) => session.delete(&path).await,
+        None => Ok(Release::NotHeld),
+    }
 }
 
 /// Deletes the node of an entry in the background, until it is gone: by us, or with the end of its session. A client that was

@@ -22,7 +22,7 @@ use std::time::Duration;
 use futures_util::join;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use onelock_core::toolkit::{Flights, Mutex};
-use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
+use onelock_core::{Clock, Error, ErrorKind, Release, Result, Timestamp};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
 
@@ -227,11 +227,11 @@ impl Session {
         self.ask(async { self.client().await?.get_data(path).await }).await
     }
 
-    /// Deletes a node; false when it is not there.
-    pub(crate) async fn delete(&self, path: &str) -> Result<bool> {
+    /// Deletes the node of an entry.
+    pub(crate) async fn delete(&self, path: &str) -> Result<Release> {
         match self.ask(async { self.client().await?.delete(path, None).await }).await {
-            Ok(()) => Ok(true),
-            Err(zk::Error::NoNode) => Ok(false),
+            Ok(()) => Ok(Release::Released),
+            Err(zk::Error::NoNode) => Ok(Release::NotHeld),
             Err(error) => Err(failed(error, "delete", path)),
         }
     }

@@ -101,9 +101,9 @@ pub(crate) fn stands(entry: &Arc<Entry>, node: &Node, line: &Line) -> bool {
         let (entry, path) = (Arc::clone(entry), node.path.clone());
         let runtime = entry.session.servers.runtime.clone();
         runtime.spawn(async move {
-            let Ok(client) = entry.session.ask(entry.session.client()).await else { return };
+            let mark = async { entry.session.client().await?.set_data(&path, &entry.paths.data, None).await };
             // If it fails the one behind sees the promotion when it renews.
-            let _ = entry.session.ask(client.set_data(&path, &entry.paths.data, None)).await;
+            let _ = entry.session.ask(mark).await;
         });
     }
     true
