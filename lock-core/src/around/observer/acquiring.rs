@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::spans::Span;
+use super::spans::{self, Span};
 use super::{Event, Observers, Outcome, Subject};
 use crate::client::Client;
 use crate::client::acquire::Terms;
@@ -54,7 +54,7 @@ pub(crate) async fn watched(
             observers,
             clock: &*client.clock,
             began: client.clock.now(),
-            span: Span::acquire(&of),
+            span: spans::acquire(&of),
             of,
             waits: AtomicBool::new(false),
             progress,
@@ -70,7 +70,7 @@ pub(crate) async fn watched(
             }
             std::future::pending().await
         };
-        let answer = acquiring.span.around(async {
+        let answer = spans::around(&acquiring.span, async {
             tokio::select! {
                 biased;
                 answer = &mut call => answer,

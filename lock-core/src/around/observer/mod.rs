@@ -22,7 +22,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
@@ -87,15 +86,17 @@ impl Settings {
 }
 
 /// Tells the events of one client.
+#[derive(Debug)]
 pub(crate) struct Observers {
     store: Arc<str>,
-    all: Vec<Arc<dyn Observer>>,
+    all: Vec<Given<Arc<dyn Observer>>>,
     group: Option<Group>,
     /// By where the entry is: who resumes a lock in the client that gave it has the same holder id. `None` until the start of one
     /// is reported.
     holds: Mutex<HashMap<usize, Option<OpenHold>>>,
 }
 
+#[derive(Debug)]
 struct OpenHold {
     of: Subject,
     token: FencingToken,
@@ -108,9 +109,9 @@ impl Observers {
     pub(crate) fn new(settings: &Settings, store: &str) -> Option<Arc<Self>> {
         let store = Arc::from(store);
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "one more with metrics"))]
-        let mut all: Vec<_> = settings.observed_by.iter().map(|given| Arc::clone(given.get())).collect();
+        let mut all = Vec::from_iter(settings.observed_by.clone());
         #[cfg(feature = "metrics")]
-        all.push(Arc::new(metrics::Metrics::described(&store)));
+        all.push(Given::new(Arc::new(metrics::Metrics::described(&store))));
         let group = settings.grouped_by.clone();
         let observed = !all.is_empty() || cfg!(feature = "tracing");
         observed.then(|| Arc::new(Self { store, all, group, holds: Mutex::default() }))
@@ -119,9 +120,9 @@ impl Observers {
     fn tell(&self, span: Option<&Span>, event: &Event<'_>) {
         for observer in &self.all {
             // As a rule in the task that renews: a panic would end all renewals of this client.
-            let _ = catch_unwind(AssertUnwindSafe(|| observer.on_event(event)));
+            let _ = catch_unwind(AssertUnwindSafe(|| observer.get().on_event(event)));
         }
-        span.unwrap_or(&Span::none()).tell(event);
+        spans::tell(span, event);
     }
 
     pub(crate) fn subject(&self, name: &LockName, mode: Mode) -> Subject {
@@ -138,9 +139,9 @@ impl Observers {
             Occupied(_) => return,
             Vacant(hold) => hold.insert(None),
         };
-        let span = Span::hold(&of, token);
-        self.tell(Some(&span), &Event::Held { of: &of, token });
-        self.holds.lock().insert(place, Some(OpenHold { of, token, began, span }));
+        let hold = OpenHold { span: spans::hold(&of, token), of, token, began };
+        self.tell(Some(&hold.span), &Event::Held { of: &hold.of, token });
+        self.holds.lock().insert(place, Some(hold));
         // It may have come lost.
         self.looked_at(entry, began);
     }
@@ -176,12 +177,6 @@ impl Observers {
     /// Tells of a grant that nobody came for.
     pub(crate) fn unused(&self, ticket: &Ticket) {
         self.tell(None, &Event::Unused(&self.subject(&ticket.name, ticket.mode)));
-    }
-}
-
-impl fmt::Debug for Observers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observers").field("count", &self.all.len()).finish_non_exhaustive()
     }
 }
 

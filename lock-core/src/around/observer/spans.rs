@@ -1,10 +1,10 @@
 //! Spans and events of the feature `tracing`; without it this is nothing.
 
 #[cfg(feature = "tracing")]
-pub(super) use on::Span;
+pub(super) use on::*;
 
 #[cfg(not(feature = "tracing"))]
-pub(super) use off::Span;
+pub(super) use off::*;
 
 #[cfg(feature = "tracing")]
 mod on {
@@ -17,78 +17,68 @@ mod on {
     use super::super::{Event, Subject};
     use crate::token::FencingToken;
 
-    pub(in super::super) struct Span(tracing::Span);
+    pub(crate) use tracing::Span;
 
-    impl Span {
-        pub(in super::super) fn none() -> Self {
-            Self(tracing::Span::none())
-        }
+    pub(crate) fn acquire(of: &Subject) -> Span {
+        info_span!(
+            target: "onelock",
+            "onelock.acquire",
+            lock.name = %of.name,
+            lock.mode = of.mode_label(),
+            lock.store = &*of.store,
+            outcome = Empty,
+            wait_ms = Empty,
+            position = Empty,
+        )
+    }
 
-        pub(in super::super) fn acquire(of: &Subject) -> Self {
-            Self(info_span!(
-                target: "onelock",
-                "onelock.acquire",
-                lock.name = %of.name,
-                lock.mode = of.mode_label(),
-                lock.store = &*of.store,
-                outcome = Empty,
-                wait_ms = Empty,
-                position = Empty,
-            ))
-        }
+    pub(crate) fn hold(of: &Subject, token: FencingToken) -> Span {
+        info_span!(
+            target: "onelock",
+            "onelock.hold",
+            lock.name = %of.name,
+            lock.mode = of.mode_label(),
+            lock.store = &*of.store,
+            token = token.get(),
+            held_ms = Empty,
+            reason = Empty,
+        )
+    }
 
-        pub(in super::super) fn hold(of: &Subject, token: FencingToken) -> Self {
-            Self(info_span!(
-                target: "onelock",
-                "onelock.hold",
-                lock.name = %of.name,
-                lock.mode = of.mode_label(),
-                lock.store = &*of.store,
-                token = token.get(),
-                held_ms = Empty,
-                reason = Empty,
-            ))
-        }
+    pub(crate) fn around<F: Future>(span: &Span, call: F) -> impl Future<Output = F::Output> {
+        call.instrument(span.clone())
+    }
 
-        pub(in super::super) fn around<F: Future>(&self, call: F) -> impl Future<Output = F::Output> {
-            call.instrument(self.0.clone())
-        }
-
-        pub(in super::super) fn tell(&self, event: &Event<'_>) {
-            let span = &self.0;
-            match event {
-                Event::Acquired { outcome, wait, position, .. } => {
-                    record_all!(
-                        span,
-                        outcome = outcome.as_str(),
-                        wait_ms = millis(*wait),
-                        position = *position
-                    );
-                }
-                Event::Ended { of, token, held, reason } => {
-                    record_all!(span, held_ms = millis(*held), reason = %reason);
-                    if reason.is_loss() {
-                        warn!(target: "onelock", parent: span, { lock.name = %of.name, token = token.get(), %reason }, "lock lost");
-                    }
-                }
-                Event::Renewed { of, token, slack, failure: Some(error), .. } => {
-                    warn!(target: "onelock", { lock.name = %of.name, token = token.map(FencingToken::get), slack, %error }, "renewal failed");
-                }
-                Event::LeaseLow { of, token, left } => {
-                    let left_ms = millis(*left);
-                    warn!(target: "onelock", { lock.name = %of.name, token = token.get(), left_ms }, "less than a third of the lease is left");
-                }
-                Event::Unused(of) => {
-                    info!(target: "onelock", { lock.name = %of.name }, "a grant was given back unused");
-                }
-                Event::Evicted { name, token } => {
-                    warn!(target: "onelock", { lock.name = %name, token = token.get() }, "entry evicted");
-                }
-                Event::Reconnected { store } => {
-                    info!(target: "onelock", { lock.store = store }, "the store answers again");
-                }
-                _ => {}
+    pub(crate) fn tell(span: Option<&Span>, event: &Event<'_>) {
+        let none = Span::none();
+        let span = span.unwrap_or(&none);
+        match event {
+            Event::Acquired { outcome, wait, position, .. } => {
+                record_all!(span, outcome = outcome.as_str(), wait_ms = millis(*wait), position = *position);
             }
+            Event::Ended { of, token, held, reason } => {
+                record_all!(span, held_ms = millis(*held), reason = %reason);
+                if reason.is_loss() {
+                    warn!(target: "onelock", parent: span, { lock.name = %of.name, token = token.get(), %reason }, "lock lost");
+                }
+            }
+            Event::Renewed { of, token, slack, failure: Some(error), .. } => {
+                warn!(target: "onelock", { lock.name = %of.name, token = token.map(FencingToken::get), slack, %error }, "renewal failed");
+            }
+            Event::LeaseLow { of, token, left } => {
+                let left_ms = millis(*left);
+                warn!(target: "onelock", { lock.name = %of.name, token = token.get(), left_ms }, "less than a third of the lease is left");
+            }
+            Event::Unused(of) => {
+                info!(target: "onelock", { lock.name = %of.name }, "a grant was given back unused");
+            }
+            Event::Evicted { name, token } => {
+                warn!(target: "onelock", { lock.name = %name, token = token.get() }, "entry evicted");
+            }
+            Event::Reconnected { store } => {
+                info!(target: "onelock", { lock.store = store }, "the store answers again");
+            }
+            _ => {}
         }
     }
 
@@ -99,30 +89,18 @@ mod on {
 
 #[cfg(not(feature = "tracing"))]
 mod off {
-    use std::future::Future;
-
     use super::super::{Event, Subject};
     use crate::token::FencingToken;
 
-    pub(in super::super) struct Span;
+    pub(crate) type Span = ();
 
-    impl Span {
-        pub(in super::super) fn none() -> Self {
-            Self
-        }
+    pub(crate) fn acquire(_: &Subject) -> Span {}
 
-        pub(in super::super) fn acquire(_: &Subject) -> Self {
-            Self
-        }
+    pub(crate) fn hold(_: &Subject, _: FencingToken) -> Span {}
 
-        pub(in super::super) fn hold(_: &Subject, _: FencingToken) -> Self {
-            Self
-        }
-
-        pub(in super::super) fn around<F: Future>(&self, call: F) -> F {
-            call
-        }
-
-        pub(in super::super) fn tell(&self, _: &Event<'_>) {}
+    pub(crate) fn around<F>(_: &Span, call: F) -> F {
+        call
     }
+
+    pub(crate) fn tell(_: Option<&Span>, _: &Event<'_>) {}
 }
