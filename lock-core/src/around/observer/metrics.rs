@@ -79,20 +79,15 @@ fn with<T>(cell: Option<&OnceLock<T>>, make: impl FnOnce() -> T, record: impl Fn
     }
 }
 
-fn label(name: &'static str, value: &Arc<str>) -> Label {
-    Label::new(name, Arc::clone(value))
+/// What a lock's series are named by, and these.
+fn labels<const N: usize>(of: &Subject, more: [(&'static str, &'static str); N]) -> Vec<Label> {
+    let more = more.into_iter().map(|(name, value)| Label::from_static_parts(name, value));
+    let of = [("store", &of.store), ("group", &of.group)];
+    of.into_iter().map(|(name, value)| Label::new(name, Arc::clone(value))).chain(more).collect()
 }
 
-fn of(of: &Subject) -> Vec<Label> {
-    vec![
-        label("store", &of.store),
-        Label::from_static_parts("mode", of.mode_label()),
-        label("group", &of.group),
-    ]
-}
-
-fn and(of: &Subject, name: &'static str, value: &'static str) -> Vec<Label> {
-    vec![label("store", &of.store), Label::from_static_parts(name, value), label("group", &of.group)]
+const fn mode(of: &Subject) -> (&'static str, &'static str) {
+    ("mode", of.mode_label())
 }
 
 const fn reason(reason: LossReason) -> &'static str {
@@ -109,55 +104,47 @@ const fn reason(reason: LossReason) -> &'static str {
 impl Observer for Metrics {
     fn on_event(&self, event: &Event<'_>) {
         match event {
-            Event::Waiting(subject) => gauge!("onelock_waiting", of(subject)).increment(1.0),
-            Event::Acquired { of: subject, outcome, wait, waited, .. } => {
+            Event::Waiting(of) => {
+                gauge!("onelock_waiting", labels(of, [mode(of)])).increment(1.0);
+            }
+            Event::Acquired { of, outcome, wait, waited, .. } => {
                 if *waited {
-                    gauge!("onelock_waiting", of(subject)).decrement(1.0);
+                    gauge!("onelock_waiting", labels(of, [mode(of)])).decrement(1.0);
                 }
-                let make = || {
-                    let mut labels = of(subject);
-                    labels.push(Label::from_static_parts("outcome", outcome.as_str()));
-                    histogram!("onelock_acquire_seconds", labels)
-                };
-                let handles = self.handles(subject).filter(|_| *outcome == Outcome::Acquired);
+                let outcome_is = ("outcome", outcome.as_str());
+                let handles = self.handles(of).filter(|_| *outcome == Outcome::Acquired);
+                let make = || histogram!("onelock_acquire_seconds", labels(of, [mode(of), outcome_is]));
                 with(handles.map(|of| &of.acquired), make, |histogram| histogram.record(*wait));
             }
-            Event::Held { of: subject, .. } => {
-                let make = || gauge!("onelock_held", of(subject));
-                with(self.handles(subject).map(|of| &of.held), make, |gauge| gauge.increment(1.0));
+            Event::Held { of, .. } => {
+                let make = || gauge!("onelock_held", labels(of, [mode(of)]));
+                with(self.handles(of).map(|of| &of.held), make, |gauge| gauge.increment(1.0));
             }
-            Event::Ended { of: subject, held, reason: why, .. } => {
-                let handles = self.handles(subject);
-                let make = || gauge!("onelock_held", of(subject));
+            Event::Ended { of, held, reason: why, .. } => {
+                let handles = self.handles(of);
+                let make = || gauge!("onelock_held", labels(of, [mode(of)]));
                 with(handles.map(|of| &of.held), make, |gauge| gauge.decrement(1.0));
-                let make = || histogram!("onelock_hold_seconds", of(subject));
+                let make = || histogram!("onelock_hold_seconds", labels(of, [mode(of)]));
                 with(handles.map(|of| &of.hold), make, |histogram| histogram.record(*held));
                 if why.is_loss() {
-                    counter!("onelock_lost_total", and(subject, "reason", reason(*why))).increment(1);
+                    counter!("onelock_lost_total", labels(of, [("reason", reason(*why))])).increment(1);
                 }
             }
-            Event::Renewed { of: subject, slack, failure, held, .. } => {
+            Event::Renewed { of, slack, failure, held, .. } => {
                 let outcome = match (failure, held) {
                     (Some(_), _) => "failed",
                     (None, true) => "renewed",
                     (None, false) => "not_held",
                 };
-                counter!("onelock_renewals_total", and(subject, "outcome", outcome)).increment(1);
+                counter!("onelock_renewals_total", labels(of, [("outcome", outcome)])).increment(1);
                 if outcome == "renewed" {
-                    let labels = vec![label("store", &subject.store), label("group", &subject.group)];
-                    histogram!("onelock_renewal_slack_ratio", labels).record(*slack);
+                    histogram!("onelock_renewal_slack_ratio", labels(of, [])).record(*slack);
                 }
             }
             Event::Request { verb, failure, .. } => {
                 let outcome = if failure.is_some() { "failed" } else { "ok" };
-                let make = || {
-                    let labels = vec![
-                        label("store", &self.store),
-                        Label::from_static_parts("verb", verb),
-                        Label::from_static_parts("outcome", outcome),
-                    ];
-                    counter!("onelock_store_requests_total", labels)
-                };
+                let store = Arc::clone(&self.store);
+                let make = || counter!("onelock_store_requests_total", "store" => store, "verb" => *verb, "outcome" => outcome);
                 let cell = match *verb {
                     "acquire" => Some(&self.acquires),
                     "release" => Some(&self.releases),
@@ -167,7 +154,7 @@ impl Observer for Metrics {
                 with(cell, make, |counter| counter.increment(1));
             }
             Event::Reconnected { .. } => {
-                counter!("onelock_reconnects_total", vec![label("store", &self.store)]).increment(1);
+                counter!("onelock_reconnects_total", "store" => Arc::clone(&self.store)).increment(1);
             }
             _ => {}
         }
