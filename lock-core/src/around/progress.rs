@@ -1,7 +1,7 @@
 //! An acquisition that tells where it stands in the line.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -34,19 +34,18 @@ pub struct Position {
     pub waited: Duration,
 }
 
-type Tell<'a> = Box<dyn FnMut(&Position) + Send + 'a>;
+pub(crate) type Tell<'a> = Box<dyn FnMut(&Position) + Send + 'a>;
 
 /// The future of [`Lock::acquire`].
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire<'a> {
     lock: &'a Lock,
-    tell: Option<Tell<'a>>,
-    call: Option<Pin<Box<dyn Future<Output = Result<Guard>> + Send + 'a>>>,
+    call: Pin<Box<dyn Future<Output = Result<Guard>> + Send + 'a>>,
 }
 
 impl<'a> Acquire<'a> {
-    pub(crate) fn new(lock: &'a Lock) -> Self {
-        Self { lock, tell: None, call: None }
+    pub(crate) fn new(lock: &'a Lock, tell: Option<Tell<'a>>) -> Self {
+        Self { lock, call: Box::pin(acquire(lock, tell)) }
     }
 
     /// Calls `tell` with the place in the line while it waits: first when others are known to be ahead, then after changes. The
@@ -64,9 +63,8 @@ impl<'a> Acquire<'a> {
     /// # guard.release().await
     /// # }
     /// ```
-    pub fn progress(mut self, tell: impl FnMut(&Position) + Send + 'a) -> Self {
-        self.tell = Some(Box::new(tell));
-        self
+    pub fn progress(self, tell: impl FnMut(&Position) + Send + 'a) -> Self {
+        Self::new(self.lock, Some(Box::new(tell)))
     }
 }
 
@@ -74,28 +72,28 @@ impl Future for Acquire<'_> {
     type Output = Result<Guard>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let call = this.call.get_or_insert_with(|| Box::pin(acquire(this.lock, this.tell.take())));
-        call.as_mut().poll(context)
+        self.call.as_mut().poll(context)
     }
 }
 
 async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
     let progress = Progress::default();
     let mut call = pin!(lock.acquire_with(progress.clone(), None));
-    let guard = match tell {
-        None => watched(&lock.client, &lock.terms, &progress, Outcome::Failed, call).await?,
-        Some(tell) => {
-            let reporting = Box::pin(async {
-                tokio::select! {
-                    biased;
-                    guard = &mut call => guard,
-                    never = telling(lock, &progress, tell) => never,
-                }
-            });
-            watched(&lock.client, &lock.terms, &progress, Outcome::Failed, reporting).await?
+    let telling = async {
+        match tell {
+            // In a place of its own: most acquisitions tell nothing.
+            Some(tell) => Box::pin(telling(lock, &progress, tell)).await,
+            None => pending().await,
         }
     };
+    let call = pin!(async {
+        tokio::select! {
+            biased;
+            guard = &mut call => guard,
+            never = telling => never,
+        }
+    });
+    let guard = watched(&lock.client, &lock.terms, &progress, Outcome::Failed, call).await?;
     guard.ok_or_else(|| Error::new(ErrorKind::Busy, "it ended without a lock"))
 }
 
@@ -117,7 +115,7 @@ async fn telling<T>(lock: &Lock, progress: &Progress, mut tell: Tell<'_>) -> T {
         }
         let next = client.clock.now() + ask_every(lock.terms.upkeep.lease);
         if !client.sleep_until(next).await {
-            return std::future::pending().await;
+            return pending().await;
         }
     }
 }

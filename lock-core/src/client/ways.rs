@@ -34,7 +34,7 @@ impl Lock {
     /// # }
     /// ```
     pub fn acquire(&self) -> Acquire<'_> {
-        Acquire::new(self)
+        Acquire::new(self, None)
     }
 
     /// Acquires if that is possible at once; `None` when it is busy. One request.
