@@ -1,7 +1,7 @@
 //! Leader election: one of many candidates works, and the next one begins only after that work has ended.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,13 +12,15 @@ use tokio::sync::watch;
 
 use crate::around::progress::ask_every;
 use crate::client::Locks;
+use crate::client::acquire::until_next;
 use crate::client::guard::{Guard, LossReason};
 use crate::client::lock::Lock;
 use crate::error::{ErrorKind, Result};
 use crate::token::FencingToken;
+use crate::toolkit::Given;
 
 /// What [`Election::on_failure`] is called with.
-type OnFailure = Arc<dyn Fn(&dyn fmt::Display) + Send + Sync>;
+type OnFailure = Given<Box<dyn Fn(&dyn fmt::Display) + Send + Sync>>;
 
 /// A name for which candidates stand; the holder of its lock leads.
 ///
@@ -37,9 +39,8 @@ type OnFailure = Arc<dyn Fn(&dyn fmt::Display) + Send + Sync>;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Election {
-    locks: Locks,
     lock: Lock,
     pause: Duration,
     notice: Duration,
@@ -87,7 +88,6 @@ impl Locks {
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
         Ok(Election {
             lock: self.mutex(name)?,
-            locks: self.clone(),
             pause: Duration::from_secs(1),
             notice: Duration::ZERO,
             on_failure: None,
@@ -134,7 +134,7 @@ impl Election {
     /// Calls `f` with each failure after which this candidate goes on: of its work, of a campaign, of a release.
     #[must_use]
     pub fn on_failure(mut self, f: impl Fn(&dyn fmt::Display) + Send + Sync + 'static) -> Self {
-        self.on_failure = Some(Arc::new(f));
+        self.on_failure = Some(Given::new(Box::new(f)));
         self
     }
 
@@ -158,10 +158,14 @@ impl Election {
     {
         loop {
             let own = match self.lock.acquire().await {
-                Ok(guard) => OwnTerm(Term::new(guard, self.notice)),
+                Ok(guard) => OwnTerm(Term {
+                    guard: Arc::new(guard),
+                    stepping_down: Arc::default(),
+                    notice: self.notice,
+                }),
                 Err(error) if error.is_retryable() || error.kind() == ErrorKind::Evicted => {
                     self.failed(&error);
-                    self.rest().await;
+                    until_next(&self.lock.client, self.pause).await;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -185,25 +189,16 @@ impl Election {
                 Some(Ok(done)) => return Ok(done),
                 Some(Err(error)) => {
                     self.failed(&error);
-                    self.rest().await;
+                    until_next(&self.lock.client, self.pause).await;
                 }
                 None => {}
             }
         }
     }
 
-    /// The pause after a failure: in steps, so that a client that closes is known within a second.
-    async fn rest(&self) {
-        const STEP: Duration = Duration::from_secs(1);
-        let (client, mut left) = (&self.locks.client, self.pause);
-        while client.sleep(left.min(STEP)).await && left > STEP && client.open().is_ok() {
-            left -= STEP;
-        }
-    }
-
     fn failed(&self, error: &dyn fmt::Display) {
         if let Some(on_failure) = &self.on_failure {
-            on_failure(error);
+            on_failure.get()(error);
         }
     }
 
@@ -215,7 +210,7 @@ impl Election {
     /// # Cancel safety
     /// Safe.
     pub async fn leader(&self) -> Result<Option<Leader>> {
-        let snapshot = self.locks.inspect(self.lock.name().as_str()).await?;
+        let snapshot = self.lock.client.inspect(self.lock.name().clone()).await?;
         Ok(snapshot.holders.into_iter().next().map(|holder| Leader {
             note: holder.note,
             token: holder.token,
@@ -230,13 +225,7 @@ impl Election {
     /// Who leads, now and after each change: a stream that does not end. While the store cannot be reached it says
     /// nothing; it may pass over a leader that led between two requests (a tenth of the ttl, at most a second), and never over the last.
     pub fn observe(&self) -> Observe {
-        Observe { election: self.clone(), seen: None, next: None }
-    }
-}
-
-impl fmt::Debug for Election {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Election").field("name", self.lock.name()).finish_non_exhaustive()
+        Observe { next: Box::pin(change(self.clone(), None)), election: self.clone() }
     }
 }
 
@@ -250,10 +239,6 @@ impl Drop for OwnTerm {
 }
 
 impl Term {
-    fn new(guard: Guard, notice: Duration) -> Self {
-        Self { guard: Arc::new(guard), stepping_down: Arc::new(watch::Sender::new(false)), notice }
-    }
-
     /// The fencing token of this term: pass it to every resource the leader writes to.
     ///
     /// # Errors
@@ -326,9 +311,7 @@ impl Term {
 #[must_use = "a stream does nothing until it is polled"]
 pub struct Observe {
     election: Election,
-    /// The last item.
-    seen: Option<Option<Leader>>,
-    next: Option<Pin<Box<dyn Future<Output = Option<Leader>> + Send>>>,
+    next: Pin<Box<dyn Future<Output = Option<Leader>> + Send>>,
 }
 
 impl Observe {
@@ -337,38 +320,35 @@ impl Observe {
     /// # Cancel safety
     /// Safe: no change is missed.
     pub async fn next(&mut self) -> Option<Leader> {
-        std::future::poll_fn(|context| self.poll_item(context)).await
+        poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await.flatten()
     }
+}
 
-    fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<Leader>> {
-        let (election, seen) = (&self.election, &self.seen);
-        let next = self.next.get_or_insert_with(|| {
-            let (election, seen) = (election.clone(), seen.clone());
-            Box::pin(async move { change(&election, seen.as_ref()).await })
-        });
-        let leader = ready!(next.as_mut().poll(context));
-        self.next = None;
-        self.seen = Some(leader.clone());
-        Poll::Ready(leader)
+impl Stream for Observe {
+    type Item = Option<Leader>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let leader = ready!(self.next.as_mut().poll(context));
+        self.next = Box::pin(change(self.election.clone(), Some(leader.clone())));
+        Poll::Ready(Some(leader))
     }
 }
 
 /// Asks until another one leads than `seen`.
-async fn change(election: &Election, seen: Option<&Option<Leader>>) -> Option<Leader> {
-    let pause = ask_every(election.lock.terms.upkeep.lease);
-    let mut first = seen.is_none();
-    loop {
-        if !std::mem::take(&mut first) && !election.locks.client.sleep(pause).await {
-            // The client's runtime has ended.
-            return std::future::pending().await;
-        }
+async fn change(election: Election, seen: Option<Option<Leader>>) -> Option<Leader> {
+    let every = ask_every(election.lock.terms.upkeep.lease);
+    let mut pause = seen.as_ref().map_or(Duration::ZERO, |_| every);
+    while election.lock.client.sleep(pause).await {
         // A store that cannot be reached says nothing of who leads.
         if let Ok(leader) = election.leader().await
-            && !seen.is_some_and(|seen| same(seen.as_ref(), leader.as_ref()))
+            && seen.as_ref().is_none_or(|seen| !same(seen.as_ref(), leader.as_ref()))
         {
             return leader;
         }
+        pause = every;
     }
+    // The client's runtime has ended.
+    pending().await
 }
 
 /// Whether it is no later term. Tokens grow, so a smaller one of the same candidate is the same, as a quorum shows it while a
@@ -382,14 +362,6 @@ fn same(seen: Option<&Leader>, now: Option<&Leader>) -> bool {
                 || (now.token < seen.token && (now.note == seen.note || (now.since.is_some() && earlier)))
         }
         (seen, now) => seen.is_none() == now.is_none(),
-    }
-}
-
-impl Stream for Observe {
-    type Item = Option<Leader>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_item(context).map(Some)
     }
 }
 

@@ -157,6 +157,18 @@ async fn a_pause_after_a_failure_keeps_no_lock_and_ends_with_its_client() {
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::Closed);
 }
 
+#[tokio::test]
+async fn work_that_fails_at_once_lets_others_run() {
+    let [locks] = clients();
+    let election = locks.election("e").unwrap().pause_after_failure(Duration::ZERO);
+    let run = tokio::spawn(async move { election.run(|_| async { Err::<(), _>("at once") }).await });
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    run.abort();
+    assert!(run.await.unwrap_err().is_cancelled());
+}
+
 /// Says when it is dropped whether the lock was held until then.
 struct UntilDropped(Term, Arc<Mutex<Option<bool>>>);
 

@@ -163,11 +163,10 @@ pub(super) async fn acquire(
 }
 
 /// Pauses before the next attempt, which finds out when the client is closed: in steps, so that this is within a second.
-async fn until_next(client: &Client, mut pause: Duration) {
-    while !pause.is_zero() && client.open().is_ok() {
-        let step = pause.min(Duration::from_secs(1));
-        tokio::time::sleep(step).await;
-        pause -= step;
+pub(crate) async fn until_next(client: &Client, mut pause: Duration) {
+    const STEP: Duration = Duration::from_secs(1);
+    while client.open().is_ok() && client.sleep(pause.min(STEP)).await && pause > STEP {
+        pause -= STEP;
     }
 }
 
