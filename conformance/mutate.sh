@@ -186,7 +186,7 @@ fault "model: a busy lock is given to a second one" lock-core/src/model/mode.rs 
     models an_owner_aware_mutex
 around=lock-core/src/around
 fault "sets in any order" $around/sets.rs \
-    's/fn new\(locks: Vec<Lock>\) -> Result<Self> \{/fn new(mut locks: Vec<Lock>) -> Result<Self> {\n        if std::time::Instant::now().elapsed().as_nanos() % 2 == 0 { locks.reverse() }/' \
+    's/return Ok\(LockSet \{ locks: sorted\.into_values\(\)\.collect\(\) \}\);/let mut locks: Vec<_> = sorted.into_values().collect();\n            if std::time::Instant::now().elapsed().as_nanos() % 2 == 0 { locks.reverse() }\n            return Ok(LockSet { locks });/' \
     memory crossing_sets_all_end
 fault "a set that is not completed keeps what it has" $around/sets.rs \
     's/(run\(acquire\)\.await\?\? else \{) return/$1 std::mem::forget(taken); return/' \

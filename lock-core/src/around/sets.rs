@@ -11,7 +11,6 @@ use std::time::Duration;
 use crate::client::Locks;
 use crate::client::guard::{Guard, LossReason};
 use crate::client::lock::Lock;
-use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::token::FencingToken;
@@ -40,7 +39,7 @@ use crate::token::FencingToken;
 #[derive(Clone, Debug)]
 #[must_use = "a set does nothing until it is acquired"]
 pub struct LockSet {
-    /// In the order of their names, each name once.
+    /// At least one, in the order of their names, each name once.
     locks: Vec<Lock>,
 }
 
@@ -106,19 +105,15 @@ impl Locks {
                 return Err(Error::new(ErrorKind::InvalidConfig, text));
             }
         }
-        LockSet::new(sorted.into_values().collect())
+        if (1..=MOST_LOCKS).contains(&sorted.len()) {
+            return Ok(LockSet { locks: sorted.into_values().collect() });
+        }
+        let text = format!("a set has 1 to {MOST_LOCKS} locks, not {}", sorted.len());
+        Err(Error::new(ErrorKind::InvalidConfig, text))
     }
 }
 
 impl LockSet {
-    fn new(locks: Vec<Lock>) -> Result<Self> {
-        if (1..=MOST_LOCKS).contains(&locks.len()) {
-            return Ok(Self { locks });
-        }
-        let text = format!("a set has 1 to {MOST_LOCKS} locks, not {}", locks.len());
-        Err(Error::new(ErrorKind::InvalidConfig, text))
-    }
-
     /// The locks, in the order in which they are taken.
     pub fn locks(&self) -> &[Lock] {
         &self.locks
@@ -170,11 +165,10 @@ impl LockSet {
     /// As [`LockSet::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<GuardSet>> {
         let mut taken = PartialSet(GuardSet { guards: Vec::new() });
-        let clock = self.locks.first().map(|lock| &lock.client.clock);
-        let now = || clock.map_or(Timestamp::default(), |clock| clock.now());
-        let until = now() + timeout;
+        let clock = &self.locks[0].client.clock;
+        let until = clock.now() + timeout;
         for lock in &self.locks {
-            let acquire = lock.acquire_timeout(until.saturating_since(now()));
+            let acquire = lock.acquire_timeout(until.saturating_since(clock.now()));
             let Some(guard) = taken.0.run(acquire).await?? else { return Ok(None) };
             taken.0.guards.push(guard);
         }
