@@ -21,7 +21,6 @@
 //! # }
 //! ```
 
-use std::fmt;
 use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
@@ -54,12 +53,11 @@ pub fn paused() -> Result<Locks> {
 /// # Errors
 /// As [`Builder::build`](crate::Builder::build).
 pub fn over(store: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Result<Locks> {
-    let away = Arc::new(watch::Sender::new(0));
-    let switched = Switched { store: Arc::clone(&store), away: Arc::clone(&away) };
-    let locks = Locks::builder(Arc::new(Layered(switched))).clock(clock).build()?;
+    let switched = Switched { store, away: Arc::new(watch::Sender::new(0)) };
+    let locks = Locks::builder(Arc::new(Layered(switched.clone()))).clock(clock).build()?;
     let mut clients = CLIENTS.lock();
-    clients.retain(|client| client.client.strong_count() > 0);
-    clients.push(Switch { client: Arc::downgrade(&locks.client), store, away });
+    clients.retain(|(client, _)| client.strong_count() > 0);
+    clients.push((Arc::downgrade(&locks.client), switched));
     Ok(locks)
 }
 
@@ -81,7 +79,7 @@ pub fn lose(guard: &Guard, reason: LossReason) {
 /// # Errors
 /// [`ErrorKind::Busy`] when it is not free; as [`crate::Lock::try_acquire`].
 pub async fn hold_elsewhere(locks: &Locks, name: &str) -> Result<Guard> {
-    let store = switch(locks).map_or_else(|_| Arc::clone(locks.backend()), |switch| switch.store);
+    let store = switched(locks).map_or_else(|_| Arc::clone(locks.backend()), |switched| switched.store);
     let other =
         Locks::builder(store).clock(Arc::clone(locks.clock())).settings(locks.settings().clone()).build()?;
     let held = other.mutex(name)?.note("elsewhere")?.try_acquire().await?;
@@ -93,12 +91,13 @@ pub async fn hold_elsewhere(locks: &Locks, name: &str) -> Result<Guard> {
 /// # Errors
 /// [`ErrorKind::Misuse`] for a client that was not made by [`paused`] or [`over`].
 pub fn outage(locks: &Locks) -> Result<Outage> {
-    let away = switch(locks)?.away;
+    let away = switched(locks)?.away;
     away.send_modify(|count| *count += 1);
     Ok(Outage(away))
 }
 
 /// A store that is away, until this is dropped.
+#[derive(Debug)]
 #[must_use = "the outage ends when this is dropped"]
 pub struct Outage(Arc<watch::Sender<u32>>);
 
@@ -108,30 +107,17 @@ impl Drop for Outage {
     }
 }
 
-impl fmt::Debug for Outage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Outage")
-    }
-}
+static CLIENTS: Mutex<Vec<(Weak<Client>, Switched)>> = Mutex::new(Vec::new());
 
-#[derive(Clone)]
-struct Switch {
-    client: Weak<Client>,
-    store: Arc<dyn Backend>,
-    away: Arc<watch::Sender<u32>>,
-}
-
-static CLIENTS: Mutex<Vec<Switch>> = Mutex::new(Vec::new());
-
-fn switch(locks: &Locks) -> Result<Switch> {
+fn switched(locks: &Locks) -> Result<Switched> {
     let clients = CLIENTS.lock();
-    let of = clients.iter().find(|switch| switch.client.as_ptr() == Arc::as_ptr(&locks.client));
-    of.cloned().ok_or_else(|| {
+    let of = clients.iter().find(|(client, _)| client.as_ptr() == Arc::as_ptr(&locks.client));
+    of.map(|(_, switched)| switched.clone()).ok_or_else(|| {
         Error::new(ErrorKind::Misuse, "only a client of `testing::paused` or `testing::over` has outages")
     })
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Switched {
     store: Arc<dyn Backend>,
     /// How many outages there are now.
