@@ -11,7 +11,6 @@ mod guard;
 mod lock;
 mod thread;
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +31,7 @@ pub use lock::{Lock, RwLock};
 ///
 /// When the last of the client, its locks and its guards is dropped, that waits up to 5 s for releases under way. Inside async code it
 /// waits for nothing: they go on while the process lives.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Locks {
     locks: client::Locks,
     thread: Arc<ClientThread>,
@@ -150,12 +149,6 @@ impl Locks {
     pub fn resume(&self, hand_over: HandOver) -> Result<Guard> {
         let guard = self.thread.call(self.locks.resume(hand_over))?;
         Ok(Guard::new(guard, &self.thread))
-    }
-}
-
-impl fmt::Debug for Locks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.locks.fmt(f)
     }
 }
 

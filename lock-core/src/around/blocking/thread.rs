@@ -1,6 +1,5 @@
 //! The thread that runs a client.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// The thread that runs a client.
+#[derive(Debug)]
 pub(super) struct ClientThread {
     runtime: Handle,
     /// Given the client when the last handle goes.
@@ -29,12 +29,6 @@ impl ClientThread {
     pub(super) fn call<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
         refuse_async()?;
         self.runtime.block_on(future)
-    }
-}
-
-impl fmt::Debug for ClientThread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClientThread")
     }
 }
 
