@@ -57,14 +57,6 @@ impl HandOver {
     pub fn token(&self) -> FencingToken {
         self.token
     }
-
-    fn fields(&self) -> String {
-        let Self { ticket, token, claim, claimed, lease } = self;
-        let raw = ticket.token.unwrap_or(*token);
-        let (holder, claim) = (ticket.holder.to_hex(), claim.to_hex());
-        let (lease, delay) = (lease.as_millis(), ticket.delay.as_millis());
-        format!("1:{holder}:{claim}:{claimed}:{raw}:{token}:{}:{lease}:{delay}:{}", ticket.mode, ticket.name)
-    }
 }
 
 fn claim_of(holder: HolderId) -> Result<Ticket> {
@@ -79,8 +71,11 @@ fn checksum(text: &str) -> u64 {
 }
 
 impl From<HandOver> for String {
-    fn from(hand_over: HandOver) -> Self {
-        let fields = hand_over.fields();
+    fn from(HandOver { ticket, token, claim, claimed, lease }: HandOver) -> Self {
+        let Ticket { name, holder, mode, token: raw, delay, .. } = ticket;
+        let (raw, holder, claim) = (raw.unwrap_or(token), holder.to_hex(), claim.to_hex());
+        let (lease, delay) = (lease.as_millis(), delay.as_millis());
+        let fields = format!("1:{holder}:{claim}:{claimed}:{raw}:{token}:{mode}:{lease}:{delay}:{name}");
         format!("{:016x}:{fields}", checksum(&fields))
     }
 }
