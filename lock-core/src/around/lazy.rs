@@ -1,7 +1,6 @@
 //! A store that is connected to by a call that needs it: of a [`Settings::lazy`](crate::Settings::lazy) client, or a member of a
 //! quorum that was not there when it was opened.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -26,6 +25,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 type Opened = Result<Arc<dyn Backend>>;
 
+#[derive(Debug)]
 pub(crate) struct Lazy {
     inner: Arc<Inner>,
     opening: SingleFlight<Opened>,
@@ -34,6 +34,7 @@ pub(crate) struct Lazy {
     is_member: bool,
 }
 
+#[derive(Debug)]
 struct Inner {
     driver: Driver,
     url: StoreUrl,
@@ -194,12 +195,6 @@ impl Backend for Lazy {
             Some(store) => store.close().await,
             None => Ok(()),
         }
-    }
-}
-
-impl fmt::Debug for Lazy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lazy").field("store", &self.inner.url).finish_non_exhaustive()
     }
 }
 
