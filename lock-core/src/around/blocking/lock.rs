@@ -27,8 +27,8 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    pub(super) fn new(read: Lock, write: Lock) -> Self {
-        Self { read, write }
+    pub(super) fn new(lock: &client::lock::RwLock, thread: &Arc<ClientThread>) -> Self {
+        Self { read: Lock::new(lock.read(), thread), write: Lock::new(lock.write(), thread) }
     }
 
     /// The shared lock.

@@ -11,7 +11,6 @@ mod guard;
 mod lock;
 mod thread;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use thread::ClientThread;
 
 pub use guard::Guard;
 pub use lock::{Lock, RwLock};
+pub use thread::connect_by;
 
 /// A client of one store; see [`crate::Locks`]. Cheap to clone.
 ///
@@ -37,30 +37,13 @@ pub struct Locks {
     thread: Arc<ClientThread>,
 }
 
-/// A client over whatever `connect` makes on the new thread.
-///
-/// # Errors
-/// [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when no thread
-/// can be made; what `connect` says.
-pub fn connect_by<F>(connect: impl FnOnce() -> F + Send + 'static) -> Result<Locks>
-where
-    F: Future<Output = Result<client::Locks>>,
-{
-    let (locks, thread) = thread::start(connect)?;
-    Ok(Locks { locks, thread })
-}
-
 impl Locks {
-    fn wrap(&self, lock: client::lock::Lock) -> Lock {
-        Lock::new(lock, &self.thread)
-    }
-
     /// An exclusive lock.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName).
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Lock> {
-        Ok(self.wrap(self.locks.mutex(name)?))
+        Ok(Lock::new(self.locks.mutex(name)?, &self.thread))
     }
 
     /// A lock that readers share.
@@ -69,7 +52,7 @@ impl Locks {
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), or [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store has no shared entries.
     pub fn rwlock(&self, name: impl AsRef<str>) -> Result<RwLock> {
         let lock = self.locks.rwlock(name)?;
-        Ok(RwLock::new(self.wrap(lock.read()), self.wrap(lock.write())))
+        Ok(RwLock::new(&lock, &self.thread))
     }
 
     /// A lock that up to `permits` may hold at once.
@@ -77,7 +60,7 @@ impl Locks {
     /// # Errors
     /// As [`crate::Locks::semaphore`].
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Lock> {
-        Ok(self.wrap(self.locks.semaphore(name, permits)?))
+        Ok(Lock::new(self.locks.semaphore(name, permits)?, &self.thread))
     }
 
     /// Who holds and who waits.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::client::Locks;
+use super::Locks;
+use crate::client;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long the last handle to go waits for releases that are still under way.
@@ -19,8 +20,8 @@ const SETTLE: Duration = Duration::from_secs(5);
 pub(super) struct ClientThread {
     runtime: Handle,
     /// Given the client when the last handle goes.
-    end: Option<oneshot::Sender<Locks>>,
-    locks: Option<Locks>,
+    end: Option<oneshot::Sender<client::Locks>>,
+    locks: Option<client::Locks>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -61,9 +62,13 @@ fn refuse_async() -> Result<()> {
 }
 
 /// A client over whatever `connect` makes, and a new thread that runs it.
-pub(super) fn start<F>(connect: impl FnOnce() -> F + Send + 'static) -> Result<(Locks, Arc<ClientThread>)>
+///
+/// # Errors
+/// [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when no thread
+/// can be made; what `connect` says.
+pub fn connect_by<F>(connect: impl FnOnce() -> F + Send + 'static) -> Result<Locks>
 where
-    F: Future<Output = Result<Locks>>,
+    F: Future<Output = Result<client::Locks>>,
 {
     refuse_async()?;
     let failed = |error: std::io::Error| {
@@ -71,7 +76,7 @@ where
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let handle = runtime.handle().clone();
-    let (end, ended) = oneshot::channel::<Locks>();
+    let (end, ended) = oneshot::channel::<client::Locks>();
     let run = move || {
         runtime.block_on(async {
             // Without a client nothing was connected.
@@ -87,5 +92,5 @@ where
     let mut thread = ClientThread { runtime: handle, end: Some(end), locks: None, thread: Some(thread) };
     let locks = thread.call(connect())?;
     thread.locks = Some(locks.clone());
-    Ok((locks, Arc::new(thread)))
+    Ok(Locks { locks, thread: Arc::new(thread) })
 }
