@@ -94,7 +94,8 @@ impl Client {
         self.finish(self.background.counted(call(Arc::clone(&self.backend)))).await
     }
 
-    fn done<T>(&self, done: std::result::Result<Result<T>, JoinError>) -> Result<T> {
+    /// What a task on the client's runtime answered.
+    pub(crate) fn done<T>(&self, done: std::result::Result<Result<T>, JoinError>) -> Result<T> {
         match done {
             Ok(done) => done,
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
