@@ -2,12 +2,11 @@
 
 use std::fmt;
 use std::future::{Future, pending};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::around::observer::Outcome;
-use crate::around::observer::acquiring::watched;
 use crate::client::guard::Guard;
 use crate::client::lock::Lock;
 use crate::client::progress::Progress;
@@ -77,28 +76,12 @@ impl Future for Acquire<'_> {
 }
 
 async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
-    let progress = Progress::default();
-    let mut call = pin!(lock.acquire_with(progress.clone(), None));
-    let telling = async {
-        match tell {
-            // In a place of its own: most acquisitions tell nothing.
-            Some(tell) => Box::pin(telling(lock, &progress, tell)).await,
-            None => pending().await,
-        }
-    };
-    let call = pin!(async {
-        tokio::select! {
-            biased;
-            guard = &mut call => guard,
-            never = telling => never,
-        }
-    });
-    let guard = watched(&lock.client, &lock.terms, &progress, Outcome::Failed, call).await?;
+    let guard = lock.watched(None, Outcome::Failed, tell).await?;
     guard.ok_or_else(|| Error::new(ErrorKind::Busy, "it ended without a lock"))
 }
 
 /// Tells the place until it is dropped.
-async fn telling<T>(lock: &Lock, progress: &Progress, mut tell: Tell<'_>) -> T {
+pub(crate) async fn telling<T>(lock: &Lock, progress: &Progress, mut tell: Tell<'_>) -> T {
     let client = &lock.client;
     let began = client.clock.now();
     let mut last = None;

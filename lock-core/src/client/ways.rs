@@ -1,13 +1,11 @@
 //! The three ways to acquire a lock.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use super::guard::Guard;
 use super::lock::Lock;
 use super::progress::Progress;
 use crate::around::observer::Outcome;
-use crate::around::observer::acquiring::watched;
 use crate::around::progress::Acquire;
 use crate::clock::sleep_until;
 use crate::error::{Error, Result};
@@ -58,7 +56,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        self.bounded(Duration::ZERO, Outcome::Busy).await
+        self.watched(Some(Duration::ZERO), Outcome::Busy, None).await
     }
 
     /// Acquires, waiting at most `timeout`; `None` when the time is over and the store has answered in it that others
@@ -84,13 +82,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
-        self.bounded(timeout, Outcome::Timeout).await
-    }
-
-    async fn bounded(&self, timeout: Duration, over: Outcome) -> Result<Option<Guard>> {
-        let progress = Progress::default();
-        let call = pin!(self.acquire_with(progress.clone(), Some(timeout)));
-        watched(&self.client, &self.terms, &progress, over, call).await
+        self.watched(Some(timeout), Outcome::Timeout, None).await
     }
 
     /// Takes it within `limit` if there is one; once where that is zero.
