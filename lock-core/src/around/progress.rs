@@ -1,7 +1,7 @@
 //! An acquisition that tells where it stands in the line.
 
 use std::fmt;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use crate::around::observer::Outcome;
 use crate::client::guard::Guard;
 use crate::client::lock::Lock;
 use crate::client::progress::Progress;
+use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::EntryView;
 
@@ -80,12 +81,9 @@ async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
     guard.ok_or_else(|| Error::new(ErrorKind::Busy, "it ended without a lock"))
 }
 
-/// Tells the place until it is dropped.
-pub(crate) async fn telling<T>(lock: &Lock, progress: &Progress, mut tell: Tell<'_>) -> T {
-    let client = &lock.client;
-    let began = client.clock.now();
-    let mut last = None;
-    progress.is_behind().await;
+/// Tells the place of who is behind others, until it is dropped or the client's runtime has ended.
+pub(crate) async fn telling(lock: &Lock, progress: &Progress, began: Timestamp, mut tell: Tell<'_>) {
+    let (client, mut last) = (&lock.client, None);
     loop {
         if let Ok((ahead, holders)) = progress.look(client, lock.name()).await {
             let now = Some((ahead, holders.iter().map(|holder| holder.token).collect::<Vec<_>>()));
@@ -96,9 +94,8 @@ pub(crate) async fn telling<T>(lock: &Lock, progress: &Progress, mut tell: Tell<
                 last = now;
             }
         }
-        let next = client.clock.now() + ask_every(lock.terms.upkeep.lease);
-        if !client.sleep_until(next).await {
-            return pending().await;
+        if !client.sleep(ask_every(lock.terms.upkeep.lease)).await {
+            return;
         }
     }
 }

@@ -29,6 +29,35 @@ struct Acquiring<'a> {
     outcome: Outcome,
 }
 
+impl<'a> Acquiring<'a> {
+    fn of(observers: &'a Observers, lock: &'a Lock, progress: &'a Progress) -> Self {
+        let of = observers.subject(&lock.terms.name, lock.terms.mode);
+        let (clock, span) = (&*lock.client.clock, spans::acquire(&of));
+        let (waits, outcome) = (AtomicBool::new(false), Outcome::Cancelled);
+        Self { observers, clock, of, began: clock.now(), span, waits, progress, outcome }
+    }
+
+    fn waits(&self) {
+        self.waits.store(true, Ordering::Relaxed);
+        self.observers.tell(Some(&self.span), &Event::Waiting(&self.of));
+    }
+
+    fn ended(mut self, answer: &Result<Option<Guard>>, over: Outcome) {
+        self.outcome = match answer {
+            Ok(Some(_)) => Outcome::Acquired,
+            Ok(None) => over,
+            Err(error) if error.kind() == ErrorKind::Evicted => Outcome::Evicted,
+            Err(error) if error.kind() == ErrorKind::Busy => Outcome::Busy,
+            Err(_) => Outcome::Failed,
+        };
+        let (observers, of, clock) = (self.observers, self.of.clone(), self.clock);
+        drop(self);
+        if let Ok(Some(guard)) = answer {
+            observers.begun(guard.entry(), of, clock.now());
+        }
+    }
+}
+
 impl Drop for Acquiring<'_> {
     fn drop(&mut self) {
         let waited = self.waits.load(Ordering::Relaxed);
@@ -50,63 +79,37 @@ impl Lock {
     ) -> Result<Option<Guard>> {
         let (client, progress) = (&*self.client, &Progress::default());
         let mut call = pin!(self.acquire_with(progress.clone(), limit));
-        let telling = async {
-            match tell {
-                // In a place of its own: most acquisitions tell nothing.
-                Some(tell) => Box::pin(telling(self, progress, tell)).await,
-                None => pending().await,
-            }
-        };
-        let mut call = pin!(async {
-            tokio::select! {
-                biased;
-                guard = &mut call => guard,
-                never = telling => never,
-            }
-        });
-        let Some(observers) = &client.observers else { return call.await };
-        // In a place of its own: without observers it costs nothing.
+        if client.observers.is_none() && tell.is_none() {
+            return call.await;
+        }
+        // In a place of its own: where nobody watches it costs nothing.
         Box::pin(async move {
-            let of = observers.subject(&self.terms.name, self.terms.mode);
-            let mut acquiring = Acquiring {
-                observers,
-                clock: &*client.clock,
-                began: client.clock.now(),
-                span: spans::acquire(&of),
-                of,
-                waits: AtomicBool::new(false),
-                progress,
-                outcome: Outcome::Cancelled,
-            };
-            let waiting = async {
+            let began = client.clock.now();
+            let acquiring =
+                client.observers.as_ref().map(|observers| Acquiring::of(observers, self, progress));
+            let meanwhile = async {
                 progress.is_behind().await;
-                acquiring.waits.store(true, Ordering::Relaxed);
-                observers.tell(Some(&acquiring.span), &Event::Waiting(&acquiring.of));
-                if client.sleep_until(client.clock.now() + PLACE_AFTER).await {
-                    // Nobody need know it: it is not asked for again.
-                    let _ = progress.look(client, self.name()).await;
+                if let Some(acquiring) = &acquiring {
+                    acquiring.waits();
+                }
+                match tell {
+                    Some(tell) => telling(self, progress, began, tell).await,
+                    // For observers. Nobody need know it: it is not asked for again.
+                    None if client.sleep(PLACE_AFTER).await => drop(progress.look(client, self.name()).await),
+                    None => {}
                 }
                 pending().await
             };
-            let answer = spans::around(&acquiring.span, async {
+            let answer = spans::around(acquiring.as_ref().map(|acquiring| &acquiring.span), async {
                 tokio::select! {
                     biased;
                     answer = &mut call => answer,
-                    never = waiting => never,
+                    never = meanwhile => never,
                 }
             });
             let answer = answer.await;
-            acquiring.outcome = match &answer {
-                Ok(Some(_)) => Outcome::Acquired,
-                Ok(None) => over,
-                Err(error) if error.kind() == ErrorKind::Evicted => Outcome::Evicted,
-                Err(error) if error.kind() == ErrorKind::Busy => Outcome::Busy,
-                Err(_) => Outcome::Failed,
-            };
-            let of = acquiring.of.clone();
-            drop(acquiring);
-            if let Ok(Some(guard)) = &answer {
-                observers.begun(guard.entry(), of, client.clock.now());
+            if let Some(acquiring) = acquiring {
+                acquiring.ended(&answer, over);
             }
             answer
         })

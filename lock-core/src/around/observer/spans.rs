@@ -45,8 +45,8 @@ mod on {
         )
     }
 
-    pub(crate) fn around<F: Future>(span: &Span, call: F) -> impl Future<Output = F::Output> {
-        call.instrument(span.clone())
+    pub(crate) fn around<F: Future>(span: Option<&Span>, call: F) -> impl Future<Output = F::Output> {
+        call.instrument(span.cloned().unwrap_or_else(Span::none))
     }
 
     pub(crate) fn tell(span: Option<&Span>, event: &Event<'_>) {
@@ -98,7 +98,7 @@ mod off {
 
     pub(crate) fn hold(_: &Subject, _: FencingToken) -> Span {}
 
-    pub(crate) fn around<F>(_: &Span, call: F) -> F {
+    pub(crate) fn around<F>(_: Option<&Span>, call: F) -> F {
         call
     }
 
