@@ -1,7 +1,6 @@
 //! A store that is connected to by a call that needs it: of a [`Settings::lazy`](crate::Settings::lazy) client, or a member of a
 //! quorum that was not there when it was opened.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -26,38 +25,35 @@ const PAUSE: Duration = Duration::from_secs(1);
 type Opened = Result<Arc<dyn Backend>>;
 
 #[derive(Debug)]
-pub(crate) struct Lazy {
-    inner: Arc<Inner>,
+pub(crate) struct Lazy(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    driver: Driver,
+    url: StoreUrl,
+    context: Context,
+    /// `None` when it was closed before it was connected to.
+    store: OnceLock<Option<Arc<dyn Backend>>>,
+    /// What locks are built on before it is connected to.
+    counted_on: OnceLock<Capabilities>,
+    /// The last failure to connect, and when.
+    failed: Mutex<Option<(Instant, Error)>>,
     opening: SingleFlight<Opened>,
     runtime: Handle,
     /// A member of a quorum: the others need not wait for it, nor ask for it all the time.
     is_member: bool,
 }
 
-#[derive(Debug)]
-struct Inner {
-    driver: Driver,
-    url: StoreUrl,
-    context: Context,
-    store: OnceLock<Arc<dyn Backend>>,
-    /// What locks are built on before it is connected to.
-    counted_on: OnceLock<Capabilities>,
-    /// The last failure to connect, and when.
-    failed: Mutex<Option<(Instant, Error)>>,
-    closed: AtomicBool,
-}
-
-impl Inner {
-    fn open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Closed, "this client has been closed"));
-        }
-        Ok(())
+impl State {
+    /// The store, once it has been connected to or closed.
+    fn settled(&self) -> Option<Opened> {
+        let closed = || Error::new(ErrorKind::Closed, "this client has been closed").at(self.url.address());
+        self.store.get().map(|store| store.clone().ok_or_else(closed))
     }
 
     async fn connect(self: Arc<Self>) -> Opened {
-        if let Some(store) = self.store.get() {
-            return Ok(Arc::clone(store));
+        if let Some(settled) = self.settled() {
+            return settled;
         }
         self.opened().await.inspect_err(|error| *self.failed.lock() = Some((Instant::now(), error.clone())))
     }
@@ -76,13 +72,11 @@ impl Inner {
             let _ = store.close().await;
             return Err(Error::new(ErrorKind::Unsupported, text).unsent().at(self.url.address()));
         }
-        let store = Arc::clone(self.store.get_or_init(|| store));
-        if let Err(closed) = self.open() {
+        if self.store.set(Some(Arc::clone(&store))).is_err() {
             // Closed while it was connected to: nobody else closes the store.
             let _ = store.close().await;
-            return Err(closed.at(self.url.address()));
         }
-        Ok(store)
+        self.settled().unwrap_or(Ok(store))
     }
 }
 
@@ -107,38 +101,42 @@ impl Lazy {
     /// The store of a client, whose locks are built on what its driver declares, or a member of a quorum: that tells at once that it
     /// is not there while it is being connected to, and for a second after.
     pub(crate) fn new(driver: Driver, url: StoreUrl, context: Context, is_member: bool) -> Result<Self> {
-        let runtime = runtime::current()?;
         let counted_on = if is_member { OnceLock::new() } else { driver.capabilities.into() };
-        let (store, failed) = (OnceLock::new(), Mutex::new(None));
-        let closed = AtomicBool::new(false);
-        let inner = Arc::new(Inner { driver, url, context, store, counted_on, failed, closed });
-        Ok(Self { inner, opening: SingleFlight::default(), runtime, is_member })
+        Ok(Self(Arc::new(State {
+            driver,
+            url,
+            context,
+            store: OnceLock::new(),
+            counted_on,
+            failed: Mutex::new(None),
+            opening: SingleFlight::default(),
+            runtime: runtime::current()?,
+            is_member,
+        })))
     }
 
     /// Refuses from now on to connect to a store that offers less.
     pub(crate) fn counts_on(&self, capabilities: Capabilities) {
-        let _ = self.inner.counted_on.set(capabilities);
+        let _ = self.0.counted_on.set(capabilities);
     }
 
     /// The store; connects if nobody has. What failed is tried again by a later call.
     pub(crate) async fn store(&self) -> Opened {
-        self.inner.open()?;
-        if let Some(store) = self.inner.store.get() {
-            return Ok(Arc::clone(store));
+        let state = &self.0;
+        if let Some(settled) = state.settled() {
+            return settled;
         }
-        if self.is_member {
-            if let Some((_, error)) =
-                self.inner.failed.lock().as_ref().filter(|(when, _)| when.elapsed() < PAUSE)
+        if state.is_member {
+            if let Some((_, error)) = state.failed.lock().as_ref().filter(|(when, _)| when.elapsed() < PAUSE)
             {
                 return Err(error.clone());
             }
-            if self.opening.is_under_way() {
+            if state.opening.is_under_way() {
                 let error = Error::new(ErrorKind::Unavailable, "this member is being connected to");
-                return Err(error.at(self.inner.url.address()).unsent());
+                return Err(error.at(state.url.address()).unsent());
             }
         }
-        let inner = Arc::clone(&self.inner);
-        let opened = self.opening.join(&self.runtime, || inner.connect()).await;
+        let opened = state.opening.join(&state.runtime, || Arc::clone(state).connect()).await;
         opened.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the runtime of this client has ended")))
     }
 }
@@ -147,11 +145,12 @@ impl Lazy {
 #[deny(clippy::missing_trait_methods)]
 impl Backend for Lazy {
     fn info(&self) -> Info {
-        Info::new(self.inner.url.scheme.clone(), self.inner.url.address())
+        Info::new(self.0.url.scheme.clone(), self.0.url.address())
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.store.get().map_or(self.inner.driver.capabilities, |store| store.capabilities())
+        let store = self.0.store.get().and_then(Option::as_ref);
+        store.map_or(self.0.driver.capabilities, |store| store.capabilities())
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
@@ -190,8 +189,7 @@ impl Backend for Lazy {
     }
 
     async fn close(&self) -> Result<()> {
-        self.inner.closed.store(true, Ordering::Release);
-        match self.inner.store.get() {
+        match self.0.store.get_or_init(|| None) {
             Some(store) => store.close().await,
             None => Ok(()),
         }
@@ -200,7 +198,7 @@ impl Backend for Lazy {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
     use crate::client::Locks;
