@@ -4,6 +4,7 @@ use onelock_core::{Error, ErrorKind, TokenEpoch};
 use redis::RedisError;
 
 const REFUSED: &str = "the user or the password is not accepted";
+const NO_RESP3: &str = "the server does not speak RESP3; Redis 7.0 or later is needed";
 
 /// An error of the driver: of the connection, or the server's answer.
 pub(crate) fn from_redis(error: &RedisError) -> Error {
@@ -12,10 +13,7 @@ pub(crate) fn from_redis(error: &RedisError) -> Error {
     let text = error.to_string();
     let (kind, text) = match (error.kind(), error.code()) {
         (Kind::AuthenticationFailed, _) => (ErrorKind::Denied, format!("{REFUSED}: {text}")),
-        (Kind::RESP3NotSupported, _) => (
-            ErrorKind::Unsupported,
-            "the server does not speak RESP3; Redis 7.0 or later is needed".to_owned(),
-        ),
+        (Kind::RESP3NotSupported, _) => (ErrorKind::Unsupported, NO_RESP3.to_owned()),
         (Kind::InvalidClientConfig, _) => (ErrorKind::InvalidConfig, text),
         (Kind::Io, _) if error.is_timeout() => (ErrorKind::Timeout, text),
         (Kind::Io, _) => (ErrorKind::Unavailable, text),
@@ -27,14 +25,16 @@ pub(crate) fn from_redis(error: &RedisError) -> Error {
 
 /// An error answer of the server: its first word and the rest.
 pub(crate) fn from_server(code: &str, detail: &str) -> Error {
-    // Redis ends an error in a script with where it happened: of no use to a reader.
-    let short = detail.split(" script: ").next().unwrap_or_default();
+    // Redis ends an error in a script with where it happened, and an unknown command with its arguments: those of `HELLO` hold the
+    // password.
+    let shorter = |text, end| str::split(text, end).next().unwrap_or_default();
+    let short = [" script: ", ", with args"].into_iter().fold(detail, shorter);
     let said = format!("{code} {short}");
     let said = said.trim_end();
     if let Some(refused) = refused_epoch(code, short) {
         return refused;
     }
-    const TEXTS: [(&str, ErrorKind, &str); 11] = [
+    const TEXTS: [(&str, ErrorKind, &str); 13] = [
         ("not an integer", ErrorKind::Foreign, "a counter of ours is not a number"),
         ("without any password", ErrorKind::Denied, REFUSED),
         ("can't run this command or subcommand", ErrorKind::Denied, "a right is missing"),
@@ -43,7 +43,9 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
         ("WAIT cannot be used with replica", ErrorKind::Unavailable, "the server is a replica"),
         ("No such master", ErrorKind::Unavailable, "it watches no master of this name"),
         ("DB index", ErrorKind::InvalidConfig, "there is no such database"),
+        ("SELECT is not allowed in cluster", ErrorKind::InvalidConfig, "the server is a node of a cluster"),
         ("cluster support disabled", ErrorKind::InvalidConfig, "the server is no node of a cluster"),
+        ("unknown command 'HELLO'", ErrorKind::Unsupported, NO_RESP3),
         ("unknown command 'SENTINEL'", ErrorKind::InvalidConfig, "the server is no sentinel"),
         ("unknown command 'SCRIPT'", ErrorKind::InvalidConfig, "it runs no scripts: is it a sentinel?"),
     ];

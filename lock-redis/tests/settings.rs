@@ -40,6 +40,10 @@ async fn a_node_of_a_cluster_is_no_single_server() {
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
         assert!(error.to_string().contains("redis+cluster://"), "{error}");
     }
+    let mut numbered = server.config();
+    numbered.database = 1;
+    let error = RedisBackend::connect(numbered).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     let alone = Server::start(&[]).await;
     let mut config = alone.config();
     config.topology = Topology::Cluster;
@@ -181,4 +185,14 @@ async fn passwords_users_and_databases_are_used_and_checked() {
         assert_eq!(error.kind(), kind, "{url}: {error}");
         assert!(!format!("{error} {error:?}").contains("hunter"), "{error}");
     }
+}
+
+/// It repeats what it does not know, and the password is a part of that.
+#[tokio::test]
+async fn a_server_without_hello_is_refused_and_no_password_shown() {
+    let server = Server::start(&["--requirepass", "hunter2", "--rename-command", "HELLO", ""]).await;
+    let url: StoreUrl = format!("redis://:hunter2@127.0.0.1:{}", server.port).parse().unwrap();
+    let error = RedisBackend::connect(RedisConfig::try_from(url).unwrap()).await.map(drop).unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("hunter"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }
