@@ -35,12 +35,13 @@ scripts! {
     RELEASE_PART "release_part" false false;
     RAISE "raise" false true;
     INSPECT "inspect" false false;
-    EVICT "evict" false false;
+    EVICT "evict" false true;
     COUNT "count" false false;
     PROBE "probe" false false;
     PLAIN_ACQUIRE "plain_acquire" true true;
     PLAIN_RENEW "plain_renew" false true;
     PLAIN_RELEASE "plain_release" false false;
+    PLAIN_EVICT "plain_release" false true;
     PLAIN_INSPECT "plain_inspect" false false;
     GATE "gate" false false;
 }
@@ -69,7 +70,7 @@ pub(crate) static PLAIN: Verbs = Verbs {
     acquire: &PLAIN_ACQUIRE,
     renew: &[(&PLAIN_RENEW, 1)],
     release: &[(&PLAIN_RELEASE, 1)],
-    evict: &PLAIN_RELEASE,
+    evict: &PLAIN_EVICT,
     inspect: &PLAIN_INSPECT,
 };
 

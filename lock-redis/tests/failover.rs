@@ -179,7 +179,7 @@ async fn a_renewal_that_changes_nothing_counts_only_where_replicas_have_the_lock
             let item = Renewal::new(kept.ticket(), lease, lease);
             backend.renew(&[item]).await.swap_remove(0)
         };
-        soon_until(async || backend.acquire(&kept).await.ok().map(held)).await;
+        let grant = soon_until(async || backend.acquire(&kept).await.ok().map(held)).await;
         if waited_for {
             soon_until(async || backend.acquire(&request("waited-for", "x")).await.ok().map(waits)).await;
         }
@@ -195,9 +195,50 @@ async fn a_renewal_that_changes_nothing_counts_only_where_replicas_have_the_lock
         })
         .await;
         assert!(again.is_err(), "{layout}, {waited_for}: {again:?}, and no replica has it for as long");
+        let evicted = backend.evict(&kept.name, grant.token).await;
+        assert!(evicted.is_err(), "{layout}, {waited_for}: {evicted:?}, and the replica has it still");
         group.servers[1].process.pause(false).unwrap();
         soon_until(async || renew(HOUR).await.ok()).await;
     }
+}
+
+/// It is used once by evicting its claim, which no failover may bring back. The claim is on another node than the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_brings_no_hand_over_back() {
+    let group = group(Plan::cluster(1, SILENCE)).await;
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let mut settings = Settings::default();
+        settings.ttl = Duration::from_secs(100);
+        let store = backend(&format!("{}?replicas=1&replicas_timeout=1s", group.url())).await;
+        clients.push(Locks::builder(store).clock(Arc::new(BootClock)).settings(settings).build().unwrap());
+    }
+    let [first, second] = &clients[..] else { unreachable!() };
+    let holds = owner(&group, "a").await;
+    let mut guard = soon_until(async || first.mutex("a").unwrap().acquire().await.ok()).await;
+    let (hand_over, claims) = loop {
+        let hand_over = guard.hand_over().await.unwrap();
+        let page = onelock_core::Page::first(9).unwrap();
+        let names = first.backend().list("onelock.handover/", &page).await.unwrap().names;
+        let claims = owner(&group, &names[0].name.encoded()).await;
+        if claims != holds {
+            break (hand_over, claims);
+        }
+        guard = first.resume(hand_over).await.unwrap();
+    };
+    // Its replica has the claim, and hears of nothing that is done with it.
+    let replica = &group.servers[group.masters().len() + claims];
+    replica.process.pause(true).unwrap();
+    group.say(group.masters()[claims], &["CLIENT", "KILL", "TYPE", "replica"]).await.unwrap();
+    let once = first.resume(hand_over.clone()).await;
+    group.servers[claims].process.kill().unwrap();
+    replica.process.pause(false).unwrap();
+    let again = soon_until(async || match second.resume(hand_over.clone()).await {
+        Err(error) if error.is_retryable() && !error.to_string().contains("replicas") => None,
+        answer => Some(answer),
+    })
+    .await;
+    assert!(!(once.is_ok_and(|guard| guard.is_held()) && again.is_ok()), "two hold by one hand-over");
 }
 
 /// While a connection waits for replicas the server serves nothing else on it: what is asked meanwhile waits once, together.
@@ -298,8 +339,8 @@ async fn a_master_that_is_cut_off_gives_its_waiters_nothing() {
         lines.push((first, grant, second));
     }
     group.servers[1].process.pause(true).unwrap();
-    // Neither waits for replicas.
-    holder.evict(&lines[1].0.name, lines[1].1.token).await.unwrap();
+    // The eviction says that no replica has it, and a release waits for none.
+    holder.evict(&lines[1].0.name, lines[1].1.token).await.unwrap_err();
     holder.release(&lines[2].0.ticket()).await.unwrap();
     // A look is enough to end what has expired.
     soon_until(async || {
