@@ -9,7 +9,7 @@ use crate::keys::Keys;
 use crate::topology::Servers;
 use crate::{reply, scripts};
 
-/// All of `due` in one round trip to each server.
+/// All of `due` at once, in as few scripts as there may be.
 pub(crate) async fn renew(servers: &Arc<Servers>, keys: &Keys, due: &[Renewal]) -> Vec<Result<Renewed>> {
     let ways = keys.verbs().renew;
     let lines: Vec<_> = due.iter().map(|item| keys.of(&item.ticket.name)).collect();

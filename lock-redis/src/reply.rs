@@ -39,11 +39,6 @@ impl Answer {
         let (value, short) = self.joined()?;
         short.map_or(Ok(value), |replicas| Err(error::too_few(replicas)))
     }
-
-    /// The answer to the one call that was made.
-    pub(crate) fn only(mut answers: Vec<Self>) -> Result<Self> {
-        answers.pop().ok_or_else(error::miscounted)
-    }
 }
 
 /// Whole milliseconds, as the scripts take them, rounded up. Bounded far above what the core allows: the sum of two and the clock

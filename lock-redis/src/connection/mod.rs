@@ -74,29 +74,28 @@ impl Connection {
         })
     }
 
-    /// Calls one script, once or several times, in one round trip. `asking` is for the first call.
+    /// Calls one script.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         script: &'static Script,
-        calls: &[&Cmd],
+        call: &Cmd,
         asking: bool,
-    ) -> Result<Vec<Answer>> {
+    ) -> Result<Answer> {
         let mut again = 0;
         loop {
             let mut live = self.live().await?;
             let counts = script.counts && self.config.replicas > 0;
             let fenced = script.fenced && live.fence.is_some();
-            let answers = if let ([call], false) = (calls, asking || counts || fenced) {
-                let answer = pin!(live.socket.requests.send_packed_command(call));
-                vec![Answer { value: self.sent(live.number, answer).await?, short: None }]
-            } else {
+            let answer = if asking || counts || fenced {
                 // In a place of its own: most calls are one command.
-                Box::pin(self.piped(&mut live, script, calls, asking)).await?
+                Box::pin(self.piped(&mut live, script, call, asking)).await?
+            } else {
+                let answer = pin!(live.socket.requests.send_packed_command(call));
+                Answer { value: self.sent(live.number, answer).await?, short: None }
             };
-            let said = |codes: &[&str]| answers.iter().any(|answer| error::has_code(&answer.value, codes));
+            let said = |codes: &[&str]| error::has_code(&answer.value, codes);
             // It was promoted since this connection was made, or has forgotten its scripts, and has done nothing: the next
-            // connection knows the new epoch, and loads them. (Of several calls, which are renewals or counts, some may be made
-            // twice.)
+            // connection knows the new epoch, and loads them.
             if again < 2 && said(&["NOSCRIPT", "ONELOCKEPOCH"]) {
                 again += 1;
                 self.drop_connection(live.number);
@@ -106,7 +105,7 @@ impl Connection {
             if said(&["READONLY", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED"]) {
                 self.drop_connection(live.number);
             }
-            return Ok(answers);
+            return Ok(answer);
         }
     }
 
@@ -114,57 +113,44 @@ impl Connection {
         self: &Arc<Self>,
         live: &mut Live,
         script: &'static Script,
-        calls: &[&Cmd],
+        call: &Cmd,
         asking: bool,
-    ) -> Result<Vec<Answer>> {
+    ) -> Result<Answer> {
         let replicas = self.config.replicas;
         let counts = script.counts && replicas > 0;
-        let fence = live.fence.as_ref().filter(|_| script.fenced);
         // While the server waits it serves nothing else on the connection: in the same packet where nobody else would wait, too.
         let at_once = counts && Arc::strong_count(&live.waits) == 2;
-        let mut pipeline = Pipeline::with_capacity(calls.len() + 2);
+        let (mut pipeline, mut call) = (Pipeline::with_capacity(3), call.clone());
         if asking {
             pipeline.cmd("ASKING");
         }
-        for call in calls {
-            let mut call = (*call).clone();
-            if let Some(fence) = fence {
-                call.arg(fence.floor).arg(&fence.replid);
-            }
-            pipeline.add_command(call);
+        if let Some(fence) = live.fence.as_ref().filter(|_| script.fenced) {
+            call.arg(fence.floor).arg(&fence.replid);
         }
+        pipeline.add_command(call);
         if at_once {
             pipeline.add_command(self.wait());
         }
-        let mut values = self.send(live, &pipeline).await?;
-        // Of what was refused nothing is waited for.
-        let is_made = |value: &Value| !matches!(value, Value::ServerError(_));
-        let waited = match at_once {
-            true => values.pop(),
-            false if counts && values.iter().skip(usize::from(asking)).any(is_made) => {
-                Some(self.waited(live).await?)
-            }
-            false => None,
+        let mut values = self.send(live, &pipeline).await?.into_iter().skip(usize::from(asking));
+        let value = values.next().ok_or_else(error::miscounted)?;
+        // Of what was refused nothing is waited for: a node that has become a replica refuses both, and only `MOVED` or `READONLY`
+        // leads away from it.
+        if !counts || matches!(value, Value::ServerError(_)) {
+            return Ok(Answer { value, short: None });
+        }
+        let waited = match values.next() {
+            Some(waited) => waited,
+            None => self.waited(live).await?,
         };
-        let short = match waited {
-            None => None,
-            Some(Value::Int(acknowledged)) => (acknowledged < i64::from(replicas)).then_some(acknowledged),
-            // Whether replicas have them is not known of any that were made, whatever the error says of itself. What was refused
-            // says why: a node that has become a replica refuses both, and only `MOVED` or `READONLY` leads away from it.
-            Some(error @ Value::ServerError(_)) => {
-                for made in values.iter_mut().filter(|value| is_made(value)) {
-                    match error::sound(error.clone()) {
-                        Err(error) if !error.is_unclear() => {
-                            return Err(Error::new(ErrorKind::Protocol, error.to_string()));
-                        }
-                        _ => *made = error.clone(),
-                    }
-                }
-                None
-            }
-            Some(_) => return Err(Error::new(ErrorKind::Protocol, "WAIT did not answer with a number")),
-        };
-        Ok(values.into_iter().skip(usize::from(asking)).map(|value| Answer { value, short }).collect())
+        if let Value::Int(acknowledged) = waited {
+            return Ok(Answer { value, short: (acknowledged < i64::from(replicas)).then_some(acknowledged) });
+        }
+        // Whether replicas have it is not known, whatever the error says of itself.
+        match error::sound(waited.clone()) {
+            Err(error) if error.is_unclear() => Ok(Answer { value: waited, short: None }),
+            Err(error) => Err(Error::new(ErrorKind::Protocol, error.to_string())),
+            Ok(_) => Err(Error::new(ErrorKind::Protocol, "WAIT did not answer with a number")),
+        }
     }
 
     fn wait(&self) -> Cmd {

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use onelock_core::toolkit::{Mutex, SingleFlight};
 use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::Cmd;
@@ -82,7 +81,7 @@ impl Servers {
         let until = Instant::now() + self.config.request_timeout;
         let (mut node, mut asking, mut redirects) = (self.owner(slot).await?, false, 0);
         loop {
-            let answer = Answer::only(self.noted(node.ask(script, &[command], asking).await)?)?;
+            let answer = self.noted(node.ask(script, command, asking).await)?;
             // Each of these answers means that nothing was done.
             let redirect = self.redirect(&answer, &node.host).filter(|_| Instant::now() < until);
             let Some(redirect) = redirect.filter(|to| patient || *to != Redirect::Partial) else {
@@ -128,9 +127,9 @@ impl Servers {
         answer
     }
 
-    /// Calls one script for many lines, in one round trip to each server: each answer with the lines that it is about, which are
-    /// at most [`BATCH`], and of one slot where there are many servers. `add` gives the arguments of each. Where only some keys of a
-    /// call are there, that is its answer. Once one server has answered the others have this `grace`.
+    /// Calls one script for many lines, all at once: each answer with the lines that it is about, which are at most [`BATCH`], and of one
+    /// slot where there are many servers. `add` gives the arguments of each. Where only some keys of a
+    /// call are there, that is its answer. Once one call is answered the others have this `grace`.
     pub(crate) async fn call_lines(
         self: &Arc<Self>,
         script: &'static Script,
@@ -143,47 +142,20 @@ impl Servers {
         let slot = |i: &usize| if self.are_many() { lines[*i].slot() } else { 0 };
         let mut order: Vec<_> = (0..lines.len()).collect();
         order.sort_by_cached_key(slot);
-        let (mut groups, mut alone, mut answers) = (BTreeMap::new(), Vec::new(), Vec::new());
-        // What fails here is asked by itself.
-        let _ = self.fresh().await;
+        let (mut sent, mut answers) = (Vec::new(), Vec::new());
         for batch in order.chunk_by(|a, b| slot(a) == slot(b)).flat_map(|lines| lines.chunks(BATCH)) {
             let keys: Vec<_> = batch.iter().flat_map(|i| lines[*i].line()).chain(gate).collect();
             let mut command = script.call(&keys);
             batch.iter().for_each(|i| add(*i, &mut command));
-            let call = (answers.len(), slot(&batch[0]), command);
-            match self.at(call.1) {
-                Ok(node) => {
-                    groups.entry(node.host.clone()).or_insert_with(|| (node, Vec::new())).1.push(call)
-                }
-                Err(_) => alone.push(call),
-            }
+            let (this, nth, slot) = (Arc::clone(self), answers.len(), slot(&batch[0]));
+            // A task of its own: one that stands still keeps no other's answers, and is found not to answer all the same.
+            let asked = tokio::spawn(async move { (nth, this.ask(slot, script, &command, false).await) });
+            sent.push(async move { asked.await.map_err(|_| late()) });
             answers.push((batch.to_vec(), Err(late())));
         }
-        let sent = groups.into_values().map(|(node, calls)| {
-            let this = Arc::clone(self);
-            // A task of its own: one that stands still keeps no other's answers, and is found not to answer all the same.
-            let asked = tokio::spawn(async move {
-                let commands: Vec<_> = calls.iter().map(|(.., command)| command).collect();
-                let asked = this.noted(node.ask(script, &commands, false).await);
-                (node, calls, asked)
-            });
-            async move { asked.await.map_err(|_| late()) }
-        });
-        let sent: Vec<_> = sent.collect();
         let (all, longest) = (sent.len(), self.config.connect_timeout + self.config.request_timeout);
-        for (node, calls, asked) in some(sent, all, grace.min(longest)).await.into_iter().flatten() {
-            for (n, call) in calls.into_iter().enumerate() {
-                let answer = asked.as_ref().map(|answers| answers[n].clone()).map_err(Error::clone);
-                let redirect = answer.as_ref().ok().and_then(|answer| self.redirect(answer, &node.host));
-                match redirect {
-                    None | Some(Redirect::Partial) => answers[call.0].1 = answer,
-                    Some(_) => alone.push(call),
-                }
-            }
-        }
-        let asked = alone.iter().map(|(_, slot, command)| self.ask(*slot, script, command, false));
-        for (answer, (i, ..)) in join_all(asked).await.into_iter().zip(&alone) {
-            answers[*i].1 = answer;
+        for (nth, answer) in some(sent, all, grace.min(longest)).await.into_iter().flatten() {
+            answers[nth].1 = answer;
         }
         answers
     }
