@@ -103,7 +103,7 @@ impl<D: Dialect> SessionStore<D> {
     }
 
     /// The connection is closed. Where the session may hold or wait, an entry stays: a release ends the session.
-    fn lose(&self, entry: &Entry<D::Conn>, error: Error) -> Error {
+    pub(super) fn lose(&self, entry: &Entry<D::Conn>, error: Error) -> Error {
         self.entries.lock().remove(&entry.wish.request.holder);
         if error.kind() == ErrorKind::Lost {
             // It took everything with it.

@@ -27,7 +27,9 @@ impl<D: Dialect> SessionStore<D> {
             }
         }
         // Waiting, or unclear: the end of the session ends what it holds and its place in the queue.
-        let ended = Box::pin(self.sessions.end(Whose::Session(entry.id))).await?;
+        let ended = Box::pin(self.sessions.end(Whose::Session(entry.id))).await;
+        // The release may be given up before the server answers again: its connection is for others then.
+        let ended = ended.map_err(|error| self.lose(&entry, error))?;
         self.forget(&entry);
         match unclear {
             Some(error) if ended == Release::NotHeld => Err(error),

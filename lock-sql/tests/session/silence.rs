@@ -1,12 +1,13 @@
 //! Renewals of one client go together, and one of them is not answered: the others are.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{FutureExt as _, poll};
+use onelock_conformance::faults::{Fault, Link, Proxy};
 use onelock_core::{Backend, HolderId, LockName, Mode, Release, Renewal, Renewed, Request, Standing};
 
-use crate::server::{Server, open, soon, until_waiting};
+use crate::server::{PATIENCE, Server, open, soon, until_waiting};
 use crate::way::{Blow, Way};
 
 /// Far more than a renewal needs, and far less than a request may take here.
@@ -82,4 +83,27 @@ pub(crate) async fn a_wait_that_stands_still_keeps_no_other_lease<S: Server>(ser
     assert!(matches!(renewed, Ok(Renewed::Held(_))), "{renewed:?}");
     // It learns of the grant, or that it came too late, once it is polled.
     let _ = wait.now_or_never();
+}
+
+/// The leases and the patience of those who meet a server that is away.
+const HASTY: &str = "&ttl=1s&connections=1&request_timeout=1s&connect_timeout=1s";
+
+/// The server is away for longer than a release is tried: what was not given back keeps its connection from no later lock.
+pub(crate) async fn a_release_that_was_given_up_keeps_no_connection<S: Server>(server: &S) {
+    let link = Link::new();
+    let proxy = Proxy::start(([127, 0, 0, 1], server.at()).into(), &link).await.unwrap();
+    let locks = open::<S>(&S::url_at(proxy.address().port(), HASTY)).await.unwrap();
+    let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+    link.set(Fault::HalfOpen);
+    soon(guard.release()).await.unwrap_err();
+    link.heal();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let tried = locks.mutex("n").unwrap().try_acquire().await;
+        if matches!(tried, Ok(Some(_))) {
+            return;
+        }
+        assert!(Instant::now() < end, "{tried:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
