@@ -135,7 +135,8 @@ impl<D: Dialect> Sessions<D> {
     ) -> Result<T> {
         let sessions = Arc::clone(self);
         let asked = self.pool.server.runtime.spawn(async move {
-            let (pool, limit, mut side) = (&sessions.pool, sessions.limit, sessions.side.lock().await);
+            let (pool, limit) = (&sessions.pool, sessions.limit);
+            let mut side = timeout(limit, sessions.side.lock()).await.map_err(|_| silent())?;
             loop {
                 let (mut session, used) = match side.take() {
                     Some(session) => (session, true),

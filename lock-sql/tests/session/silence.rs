@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use futures_util::{FutureExt as _, poll};
 use onelock_conformance::faults::{Fault, Link, Proxy};
 use onelock_core::{Backend, HolderId, LockName, Mode, Release, Renewal, Renewed, Request, Standing};
@@ -106,4 +107,15 @@ pub(crate) async fn a_release_that_was_given_up_keeps_no_connection<S: Server>(s
         assert!(Instant::now() < end, "{tried:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Many look at once while the server is silent: each learns so, and none waits until all before it have.
+pub(crate) async fn looks_without_an_answer_end_together<S: Server>(server: &S) {
+    let link = Link::new();
+    let proxy = Proxy::start(([127, 0, 0, 1], server.at()).into(), &link).await.unwrap();
+    let locks = open::<S>(&S::url_at(proxy.address().port(), HASTY)).await.unwrap();
+    link.set(Fault::Stall);
+    let looks = join_all((0..60).map(|_| locks.inspect("n")));
+    let looks = tokio::time::timeout(BOUND, looks).await.expect("they wait for one another");
+    assert!(looks.iter().all(Result::is_err), "this shows nothing");
 }
