@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_conformance::servers::mariadb::mysqld;
-use onelock_core::{Driver, ErrorKind, Locks, Release};
+use onelock_core::{Driver, ErrorKind, HolderId, LockName, Locks, Mode, Release, Request, Standing};
 use onelock_sql::MYSQL_SESSION_DRIVER;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions as _, Executor as _};
@@ -173,12 +173,7 @@ async fn a_demoted_primary_keeps_no_lock() {
     let waiter = acquire(&before, "held");
     until_waiting(&old, 1).await;
     let last = draw(&before).await;
-    old.run("SET GLOBAL read_only = ON").await.unwrap();
-    let columns =
-        "CONCAT('space = x^', HEX(space), '^, life = ', life, ', shift = ', shift, ', ceiling = ', ceiling)";
-    let row = old.texts(&format!("SELECT {columns} FROM locks.onelock_session")).await.unwrap().remove(0);
-    let row = row.replace('^', "'");
-    new.run(&format!("UPDATE locks.onelock_session SET {row}; SET GLOBAL read_only = OFF")).await.unwrap();
+    switch_over(&old, &new).await;
     let after = open::<MariaDb>(&url).await.unwrap();
     let other = after.mutex("n").unwrap().acquire().await.unwrap();
     assert!(other.token().unwrap().get() > last);
@@ -191,6 +186,34 @@ async fn a_demoted_primary_keeps_no_lock() {
         "it holds on the old primary"
     );
     next.release().await.unwrap();
+}
+
+/// Who has to wait on the new primary is looked for there, although the connection that looks leads to the old one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_on_the_new_primary_has_a_place_there() {
+    let (old, new) = (MariaDb::start_with(&[]).await, MariaDb::start_with(&[]).await);
+    new.run("SET GLOBAL read_only = ON").await.unwrap();
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", old.port(), new.port());
+    let url = format!("mysql+session://locker@{hosts}/locks?tls=off&request_timeout=2s");
+    let before = open::<MariaDb>(&url).await.unwrap();
+    switch_over(&old, &new).await;
+    let after = open::<MariaDb>(&url).await.unwrap();
+    let held = after.mutex("n").unwrap().acquire().await.unwrap();
+    let (name, holder) = (LockName::new("n").unwrap(), HolderId::random().unwrap());
+    let waiter = Request::new(name, holder, Mode::Exclusive, Duration::from_secs(60));
+    let joined = before.backend().acquire(&waiter).await;
+    assert!(matches!(joined, Ok(Standing::Waiting(_))), "{joined:?}");
+    held.release().await.unwrap();
+}
+
+/// The primary is made read-only, and the replica, which has everything, takes writes.
+async fn switch_over(old: &MariaDb, new: &MariaDb) {
+    old.run("SET GLOBAL read_only = ON").await.unwrap();
+    let columns =
+        "CONCAT('space = x^', HEX(space), '^, life = ', life, ', shift = ', shift, ', ceiling = ', ceiling)";
+    let row = old.texts(&format!("SELECT {columns} FROM locks.onelock_session")).await.unwrap().remove(0);
+    let row = row.replace('^', "'");
+    new.run(&format!("UPDATE locks.onelock_session SET {row}; SET GLOBAL read_only = OFF")).await.unwrap();
 }
 
 /// A primary falls silent while somebody waits there, and on the new one a session with the same id waits for another lock: who waits

@@ -75,12 +75,18 @@ impl MySql {
     }
 
     /// Those of these sessions that are there: which, whether it waits for its lock, and whose it is.
-    async fn sessions(&self, conn: &mut Conn, some: &[(i64, Key)]) -> Result<Vec<(i64, i64, Vec<u8>)>> {
-        let ids: Vec<_> = some.iter().map(|(id, _)| id.to_string()).collect();
-        let keys = some.iter().map(|(id, key)| format!("WHEN {id} THEN '{}'", hex::encode(key.long())));
-        let keys: Vec<_> = keys.collect();
-        let values = [("ids", Value::Part(ids.join(","))), ("keys", Value::Part(keys.join(" ")))];
-        self.rows(&mut conn.conn, include_str!("sql/sessions.sql"), &values).await
+    async fn sessions(&self, conn: &mut Conn, some: &[(Id, Key)]) -> Result<Vec<(i64, i64, Vec<u8>)>> {
+        let here = |id: &Id| id.born == conn.life.id;
+        let asked = some.iter().map(|(id, key)| {
+            format!(
+                "SELECT {} AS session, '{}' AS name, {} AS here",
+                id.process,
+                hex::encode(key.long()),
+                here(id)
+            )
+        });
+        let asked = [("asked", Value::Part(asked.collect::<Vec<_>>().join(" UNION ALL ")))];
+        self.rows(&mut conn.conn, include_str!("sql/sessions.sql"), &asked).await
     }
 }
 
@@ -112,12 +118,6 @@ impl Dialect for MySql {
     }
 
     async fn waiting(&self, conn: &mut Conn, some: Vec<(Id, Key)>) -> Result<Vec<Id>> {
-        // Another server, or another life of this one, has other sessions of these numbers.
-        let here = some.iter().filter(|(id, _)| id.born == conn.life.id);
-        let some: Vec<_> = here.map(|(id, key)| (id.process, *key)).collect();
-        if some.is_empty() {
-            return Ok(Vec::new());
-        }
         let waiting = self.sessions(conn, &some).await?.into_iter().filter(|(_, waits, _)| *waits == 1);
         Ok(waiting.map(|(process, ..)| Id { process, born: conn.life.id }).collect())
     }
@@ -130,7 +130,8 @@ impl Dialect for MySql {
                 && before.replace(seen) == Some(seen)
             {
                 // Without the right to see sessions of other users the server shows the id alone.
-                let whose = self.sessions(conn, &[(holder, key)]).await?.pop().map(|(.., whose)| whose);
+                let holds = (Id { process: holder, born: conn.life.id }, key);
+                let whose = self.sessions(conn, &[holds]).await?.pop().map(|(.., whose)| whose);
                 let whose = whose.unwrap_or_else(|| format!("session {holder}").into_bytes());
                 let note = String::from_utf8_lossy(&whose);
                 return Ok(vec![EntryView::new(FencingToken::new(number)?, Mode::Exclusive, note)]);
