@@ -44,7 +44,8 @@ impl MySql {
             if session != again {
                 return Err(strange());
             }
-            if up >= 1 {
+            // Below zero where the clock was stepped back behind the start.
+            if up != 0 {
                 break (session, life(&text));
             }
             if Instant::now() > end {
