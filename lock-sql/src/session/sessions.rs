@@ -191,6 +191,12 @@ pub(super) fn broke(error: &Error) -> bool {
     (error.is_retryable() && error.kind() != ErrorKind::Timeout) || error.kind() == ErrorKind::Lost
 }
 
+/// Something between moves requests from one session to another; the store `instead` bears that.
+pub(super) fn moved(instead: &str) -> Error {
+    let text = "behind a proxy or pooler that moves requests between sessions there are no session locks; use a direct connection";
+    Error::new(ErrorKind::Unsupported, format!("{text}, or {instead}://"))
+}
+
 pub(super) fn strange() -> Error {
     Error::new(ErrorKind::Protocol, "the server answered something else than asked")
 }

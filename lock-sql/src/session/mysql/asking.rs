@@ -7,13 +7,14 @@ use sqlx::mysql::MySqlArguments;
 use sqlx::query::Query;
 
 use super::session::{BEAT, Conn, GIVE, MySql, TAKE};
-use super::words::{ENDLESS, ended, proxied, seconds};
+use super::words::{ENDLESS, ended, seconds};
 use crate::mysql::connect::{only_on_a_primary, send};
 use crate::mysql::error::{fault, number};
 use crate::mysql::sql::{Value, fill};
 use crate::pool::{self, Fault};
 use crate::session::dialect::{Answer, Ask, Dialect, Id, Whose, Wish};
 use crate::session::names::{Key, tag};
+use crate::session::sessions::moved;
 use crate::unharmed::unharmed;
 
 /// Reads who holds a lock.
@@ -31,7 +32,7 @@ impl MySql {
         let (session, number): (i64, _) = pool::Answer::new(row.into_iter().collect(), 0).one()?;
         match number {
             // The lock belongs to the session: another one, by a proxy, is not ours.
-            _ if session != conn.id => Err(proxied()),
+            _ if session != conn.id => Err(moved("mysql")),
             Some(..0) => Err(Error::new(ErrorKind::Unavailable, "the server is read-only")),
             number => Ok(number),
         }

@@ -6,22 +6,12 @@ use onelock_core::{Error, ErrorKind};
 
 use crate::mysql::error::{explain, number};
 
-/// As good as no limit: a year, the longest the server takes.
+/// As good as no limit for a wait: a year, the longest the server takes.
 pub(super) const ENDLESS: i64 = 31_536_000;
 
-/// How long a session may be idle, in whole seconds, never less than asked; zero is for ever.
-pub(super) fn seconds(idle: Duration) -> i64 {
-    if idle.is_zero() {
-        return ENDLESS;
-    }
-    let seconds = i64::try_from(idle.as_nanos().div_ceil(1_000_000_000)).unwrap_or(ENDLESS);
-    seconds.min(ENDLESS)
-}
-
-pub(super) fn proxied() -> Error {
-    let text = "behind a proxy that moves requests between sessions there are no session locks; use a direct connection, \
-                or mysql://";
-    Error::new(ErrorKind::Unsupported, text)
+/// How long a session may be idle, in whole seconds, never less than asked, and never no time, which the server would refuse.
+pub(super) fn seconds(idle: Duration) -> u128 {
+    idle.as_nanos().div_ceil(1_000_000_000).clamp(1, ENDLESS.unsigned_abs().into())
 }
 
 /// What an error says of the session.
@@ -38,12 +28,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_lease_becomes_shorter_or_endless() {
+    fn no_lease_becomes_shorter() {
         let secs = Duration::from_secs;
         assert_eq!([seconds(Duration::from_nanos(1)), seconds(secs(3))], [1, 3]);
         assert_eq!(seconds(secs(3) + Duration::from_millis(1)), 4);
-        assert_eq!(seconds(Duration::ZERO), ENDLESS);
-        assert!(seconds(super::super::CAPABILITIES.max_lease) < ENDLESS);
+        assert_eq!(seconds(Duration::ZERO), 1);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use onelock_core::{Error, ErrorKind, Result};
 use sqlx::postgres::PgConnection;
 
-use super::session::pooled;
 use crate::postgres::connect::raw;
 use crate::postgres::error::explain;
+use crate::session::sessions::moved;
 
 /// The SQL that makes the schema, to be run once, in one transaction, by the role that is to own it. The role that takes
 /// locks then needs `USAGE` on the schema and on its sequence, and `EXECUTE` on its functions.
@@ -41,5 +41,5 @@ pub(super) async fn check(a: &mut PgConnection, b: &mut PgConnection) -> Result<
         meets(b, "COMMIT; ").await?;
         same &= meets(b, "").await? == of_b;
     }
-    if same { Ok(()) } else { Err(pooled()) }
+    if same { Ok(()) } else { Err(moved("postgres")) }
 }

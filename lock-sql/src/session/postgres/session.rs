@@ -8,6 +8,7 @@ use crate::postgres::PostgresConfig;
 use crate::postgres::connect::{connect, raw};
 use crate::postgres::error::{denied, state};
 use crate::session::dialect::Id;
+use crate::session::sessions::moved;
 use crate::unharmed::unharmed;
 
 pub(super) type Query = sqlx::query::Query<'static, sqlx::Postgres, PgArguments>;
@@ -79,12 +80,6 @@ pub(super) struct Conn {
 impl Conn {
     /// The lock belongs to the session: another one, by a pooler, is not ours.
     pub(super) fn answered(&self, process: i32) -> Result<()> {
-        if process == self.pid { Ok(()) } else { Err(pooled()) }
+        if process == self.pid { Ok(()) } else { Err(moved("postgres")) }
     }
-}
-
-pub(super) fn pooled() -> Error {
-    let text = "behind a pooler that gives each transaction another session there are no session locks; use a \
-                direct connection, or postgres://";
-    Error::new(ErrorKind::Unsupported, text)
 }
