@@ -30,11 +30,11 @@ struct Acquiring<'a> {
 }
 
 impl<'a> Acquiring<'a> {
-    fn of(observers: &'a Observers, lock: &'a Lock, progress: &'a Progress) -> Self {
+    fn of(observers: &'a Observers, lock: &'a Lock, progress: &'a Progress, began: Timestamp) -> Self {
         let of = observers.subject(&lock.terms.name, lock.terms.mode);
         let (clock, span) = (&*lock.client.clock, spans::acquire(&of));
         let (waits, outcome) = (AtomicBool::new(false), Outcome::Cancelled);
-        Self { observers, clock, of, began: clock.now(), span, waits, progress, outcome }
+        Self { observers, clock, of, began, span, waits, progress, outcome }
     }
 
     fn waits(&self) {
@@ -85,15 +85,15 @@ impl Lock {
         // In a place of its own: where nobody watches it costs nothing.
         Box::pin(async move {
             let began = client.clock.now();
-            let acquiring =
-                client.observers.as_ref().map(|observers| Acquiring::of(observers, self, progress));
+            let observers = client.observers.as_ref();
+            let acquiring = observers.map(|observers| Acquiring::of(observers, self, progress, began));
             let meanwhile = async {
                 progress.is_behind().await;
                 if let Some(acquiring) = &acquiring {
                     acquiring.waits();
                 }
                 match tell {
-                    Some(tell) => telling(self, progress, began, tell).await,
+                    Some(tell) => Box::pin(telling(self, progress, began, tell)).await,
                     // For observers. Nobody need know it: it is not asked for again.
                     None if client.sleep(PLACE_AFTER).await => drop(progress.look(client, self.name()).await),
                     None => {}
