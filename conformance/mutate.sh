@@ -149,7 +149,7 @@ fault "state: two give back what one owes" $client/entry/mod.rs \
     's/std::mem::take\(&mut state\.owed\)\.then/state.owed.then/' \
     core a_renewal_a_release_and_a_close
 fault "state: a release ends it in one step and takes it in another" $client/entry/mod.rs \
-    's/Ok\(std::mem::take\(&mut state\.owed\)\.then\(\|\| self\.numbered\(&state\)\)\)\n(\s*)\}\n(\s*)\};\n\s*drop\(state\);/Ok(None)\n$1}\n$2};\n$2drop(state);\n$2self.changed.notify_waiters();\n$2let mut state = self.state.lock();\n$2let ended = ended.map(|_: Option<Ticket>| std::mem::take(\&mut state.owed).then(|| self.numbered(\&state)));/' \
+    's/Ok\(std::mem::take\(&mut state\.owed\)\.then\(\|\| self\.numbered\(state\)\)\)\n(\s*)\}\n(\s*)\}\)/Ok(None)\n$1}\n$2}).map(|_: Option<Ticket>| {\n$2let mut state = self.state.lock();\n$2std::mem::take(\&mut state.owed).then(|| self.numbered(\&state))\n$2})/' \
     unit client::entry_tests::nobody_gives_back_what_a_release_is_about_to
 fault "state: what is gone is given back" $client/entry/state.rs \
     's/self\.owed = false;//' \
@@ -158,13 +158,13 @@ fault "state: a push after the end revives it" $client/entry/mod.rs \
     's/let good = ours && .*?;/let good = ours;/' \
     core a_push_after_the_end_changes_nothing
 fault "state: a later end has another reason" $client/entry/mod.rs \
-    's/(fn end\(&self.*?)if !matches!\(state\.view\(now\), View::Over\(_\)\) \{/$1if state.view(now) != View::Over(reason) {/s' \
+    's/(fn end\(&self.*?)if !matches!\(view, View::Over\(_\)\) \{/$1if view != View::Over(reason) {/s' \
     core a_renewal_a_release_and_a_close
 fault "state: a late renewal revives it" $client/entry/state.rs \
     's/if !matches!\(self\.phase, Phase::Over\(_\)\) && now >= self\.end\(\) \{/self.phase = if matches!(self.phase, Phase::Over(LossReason::Expired)) \&\& now < self.end() { Phase::Held } else { self.phase }; if now >= self.end() \&\& !matches!(self.phase, Phase::Over(_)) {/' \
     core the_deadline_passes_while_it_is_renewed_and_released
 fault "state: an end is not told" $client/entry/mod.rs \
-    's/(fn end_for_release.*?)self\.changed\.notify_waiters\(\);/$1/s' \
+    's/(fn step.*?)self\.changed\.notify_waiters\(\);/$1/s' \
     core a_renewal_and_a_release
 fault "model: one permit too many" lock-core/src/model/mode.rs \
     's/u64::from\(smallest\.get\(\)\)$/u64::from(smallest.get()) + 1/m' \

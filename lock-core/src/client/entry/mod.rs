@@ -90,16 +90,23 @@ impl Entry {
         self.state.lock().number.map(|raw| self.epoch.shown(raw))
     }
 
-    /// What it is at `now`. Once over it stays over: this is where a passed deadline becomes loss, and is told.
-    pub(crate) fn view(&self, now: Timestamp) -> View {
+    /// One step at `now`, given what the entry is by then. An end is notified, whether the clock or the step has made it.
+    fn step<T>(&self, now: Timestamp, step: impl FnOnce(&mut State, View) -> T) -> T {
         let mut state = self.state.lock();
-        let was = state.phase;
+        let was_over = matches!(state.phase, Phase::Over(_));
         let view = state.view(now);
+        let answer = step(&mut state, view);
+        let ended = !was_over && matches!(state.phase, Phase::Over(_));
         drop(state);
-        if matches!(view, View::Over(_)) && !matches!(was, Phase::Over(_)) {
+        if ended {
             self.changed.notify_waiters();
         }
-        view
+        answer
+    }
+
+    /// What it is at `now`. Once over it stays over: a passed deadline becomes loss here, as in every step.
+    pub(crate) fn view(&self, now: Timestamp) -> View {
+        self.step(now, |_, view| view)
     }
 
     pub(crate) fn granted(&self) -> Duration {
@@ -193,48 +200,46 @@ impl Entry {
     /// Takes a pushed grant. It moves no deadline, so it counts only while the last renewal is still good; whether it
     /// did is the answer.
     pub(crate) fn pushed(&self, token: FencingToken, now: Timestamp) -> bool {
-        self.view(now);
-        let mut state = self.state.lock();
-        // Of another epoch: the renewal that follows tells it.
-        let _ = state.learn(self.epoch, Some(token));
-        let ours = state.number == Some(token);
-        let good = ours && state.phase == Phase::Waiting;
-        if good {
-            state.hold(&self.upkeep, now);
-            state.lengthen(&self.upkeep, now);
-        }
-        good
+        self.step(now, |state, _| {
+            // Of another epoch: the renewal that follows tells it.
+            let _ = state.learn(self.epoch, Some(token));
+            let ours = state.number == Some(token);
+            let good = ours && state.phase == Phase::Waiting;
+            if good {
+                state.hold(&self.upkeep, now);
+                state.lengthen(&self.upkeep, now);
+            }
+            good
+        })
     }
 
     /// Hands the hold to the caller; false when it does not hold at `now`. From here on it is renewed as a holder.
     pub(crate) fn receive(&self, now: Timestamp) -> bool {
-        self.view(now);
-        let mut state = self.state.lock();
-        let held = matches!(state.view(now), View::Held { .. });
-        state.received |= held;
-        held
+        self.step(now, |state, view| {
+            let held = matches!(view, View::Held { .. });
+            state.received |= held;
+            held
+        })
     }
 
     /// No caller has the hold any more, unless `others` have it, who are told whether it is over: until one receives it, it is not
     /// renewed.
     pub(crate) fn take_back(&self, now: Timestamp, others: impl FnOnce(bool) -> bool) {
-        self.view(now);
-        let mut state = self.state.lock();
-        let over = matches!(state.view(now), View::Over(_));
-        // In one step with the look at the others: one of them may receive it just now.
-        if !others(over) {
-            (state.received, state.idle_since) = (false, now);
-        }
+        self.step(now, |state, view| {
+            // In one step with the look at the others: one of them may receive it just now.
+            if !others(matches!(view, View::Over(_))) {
+                (state.received, state.idle_since) = (false, now);
+            }
+        });
     }
 
     /// Ends it on this client: by a drop or a close. What the clock has ended before stays lost.
     pub(crate) fn end(&self, now: Timestamp, reason: LossReason) {
-        let mut state = self.state.lock();
-        if !matches!(state.view(now), View::Over(_)) {
-            state.phase = Phase::Over(reason);
-        }
-        drop(state);
-        self.changed.notify_waiters();
+        self.step(now, |state, view| {
+            if !matches!(view, View::Over(_)) {
+                state.phase = Phase::Over(reason);
+            }
+        });
     }
 
     /// Ends a hold by a release: what is owed, taken in the same step, so that nobody else gives it back. The reason
@@ -244,17 +249,13 @@ impl Entry {
         now: Timestamp,
         reason: LossReason,
     ) -> Result<Option<Ticket>, LossReason> {
-        let mut state = self.state.lock();
-        let ended = match state.view(now) {
+        self.step(now, |state, view| match view {
             View::Over(reason) => Err(reason),
             View::Held { .. } | View::Waiting { .. } => {
                 state.phase = Phase::Over(reason);
-                Ok(std::mem::take(&mut state.owed).then(|| self.numbered(&state)))
+                Ok(std::mem::take(&mut state.owed).then(|| self.numbered(state)))
             }
-        };
-        drop(state);
-        self.changed.notify_waiters();
-        ended
+        })
     }
 
     /// Whether a release has ended it: nothing is left to do.
@@ -334,17 +335,13 @@ impl Entry {
 
     /// Ends an entry that no caller has, for a client that closes; false for one that a caller has.
     pub(crate) fn end_unreceived(&self, now: Timestamp) -> bool {
-        let mut state = self.state.lock();
-        let unused = !state.received;
-        if unused && !matches!(state.view(now), View::Over(_)) {
+        self.step(now, |state, view| {
             // In the same step: no caller receives it meanwhile.
-            state.phase = Phase::Over(LossReason::Closed);
-        }
-        drop(state);
-        if unused {
-            self.changed.notify_waiters();
-        }
-        unused
+            if !state.received && !matches!(view, View::Over(_)) {
+                state.phase = Phase::Over(LossReason::Closed);
+            }
+            !state.received
+        })
     }
 
     /// The entry to give back when it is over and no caller ever held it.
