@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 use super::acquire::Handle;
-use super::entry::{Entry, View};
+use super::entry::Entry;
 use super::guard::Guard;
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -41,12 +41,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renewed(&self, seen: Timestamp) -> Option<Timestamp> {
-        self.watch(|view| match view {
-            View::Held { deadline } if deadline != seen => Some(Some(deadline)),
-            View::Held { .. } | View::Waiting { .. } => None,
-            View::Over(_) => Some(None),
-        })
-        .await
+        self.watch(|deadline| deadline != seen).await.ok()
     }
 
     /// Waits until the lock is lost, and says why. It is signalled at the deadline by this client's clock, which is
@@ -69,32 +64,30 @@ impl Guard {
     /// # }
     /// ```
     pub async fn lost(&self) -> LossReason {
-        self.watch(|view| match view {
-            View::Over(reason) => Some(reason),
-            View::Held { .. } | View::Waiting { .. } => None,
-        })
-        .await
+        loop {
+            // No deadline is the one that it waits for.
+            if let Err(reason) = self.watch(|_| false).await {
+                return reason;
+            }
+        }
     }
 
-    async fn watch<T>(&self, pick: impl Fn(View) -> Option<T>) -> T {
+    /// Waits for a deadline that is `awaited`, or for the loss.
+    async fn watch(&self, awaited: impl Fn(Timestamp) -> bool) -> Result<Timestamp, LossReason> {
         let Handle { client, entry } = self.handle();
         let _watch = entry.watch();
         loop {
             let changed = entry.changed.notified();
-            let view = entry.view(client.clock.now());
-            if let Some(picked) = pick(view) {
-                return picked;
-            }
-            let (View::Held { deadline } | View::Waiting { deadline, .. }) = view else {
-                changed.await;
-                continue;
-            };
+            let deadline = self.held()?;
             // A timer may be late on a busy runtime. [`Self::run`] polls this before each step of the work, so each poll
             // reads the clock.
-            let picked = poll_fn(|_| pick(entry.view(client.clock.now())).map_or(Poll::Pending, Poll::Ready));
+            let seen = poll_fn(|_| match self.held() {
+                Ok(deadline) if !awaited(deadline) => Poll::Pending,
+                seen => Poll::Ready(seen),
+            });
             tokio::select! {
                 biased;
-                picked = picked => return picked,
+                seen = seen => return seen,
                 () = changed => {}
                 home = client.sleep_until(deadline) => if !home {
                     // Nothing renews it any more.
