@@ -167,10 +167,10 @@ fault "state: an end is not told" $client/entry/mod.rs \
     's/(fn step.*?)self\.changed\.notify_waiters\(\);/$1/s' \
     core a_renewal_and_a_release
 fault "model: one permit too many" lock-core/src/model/mode.rs \
-    's/u64::from\(smallest\.get\(\)\)$/u64::from(smallest.get()) + 1/m' \
+    's/weights <= smallest\)/weights <= smallest.saturating_add(1))/' \
     models a_semaphore
 fault "model: a reader beside a writer" lock-core/src/model/mode.rs \
-    's/\(Some\(Mode::Shared\), Mode::Shared\) => true/(Some(_), Mode::Shared) => true/' \
+    's/last\.shares_with\(\*next\) &&/(last.shares_with(*next) || *next == Mode::Shared) \&\&/' \
     models a_read_write_lock
 fault "model: an inner release gives the lock back" $client/guard.rs \
     's/fetch_sub\(1, Ordering::AcqRel\) > 1 \{/fetch_sub(1, Ordering::AcqRel) > 1_000 {/' \
@@ -182,7 +182,7 @@ fault "model: numbers start again" lock-core/src/toolkit/lines.rs \
     's/request\.epoch\.next\(\*counter\)/request.epoch.next(*counter % 3)/' \
     models a_fenced_mutex
 fault "model: a busy lock is given to a second one" lock-core/src/model/mode.rs \
-    's/_ => false,\n/_ => self.count < 2,\n/' \
+    's/take_while\(holds\)\.count\(\)/take_while(holds).count().max(2)/' \
     models an_owner_aware_mutex
 around=lock-core/src/around
 fault "sets in any order" $around/sets.rs \

@@ -8,8 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::fmt;
 
-use onelock_core::mode::Holders;
-use onelock_core::{Mode, Timestamp};
+use onelock_core::{Mode, Timestamp, mode};
 
 /// One hold that is known for certain, times in nanoseconds of one clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +106,7 @@ fn exclusion_of_one(mut holds: Vec<KnownHold>) -> Option<Violation> {
         if ends.is_empty() {
             held = None;
         } else if let Some(other) = held.or_else(|| ends.peek().map(|Reverse((_, j))| *j))
-            && !beside(&holds, &ends, other, hold.mode).admit(hold.mode)
+            && !fits(&holds, &ends, other, hold.mode)
         {
             let other = ends.peek().map_or(other, |Reverse((_, j))| *j);
             return Some(Violation::Overlap(holds[other], *hold));
@@ -118,17 +117,13 @@ fn exclusion_of_one(mut holds: Vec<KnownHold>) -> Option<Violation> {
     None
 }
 
-/// What holds at a moment. Only permits are counted, and of those there are few.
-fn beside(
-    holds: &[KnownHold],
-    ends: &BinaryHeap<Reverse<(u64, usize)>>,
-    first: usize,
-    next: Mode,
-) -> Holders {
-    match next {
+/// Whether `next` may hold beside what holds at a moment. Only permits are counted, and of those there are few.
+fn fits(holds: &[KnownHold], ends: &BinaryHeap<Reverse<(u64, usize)>>, first: usize, next: Mode) -> bool {
+    let beside: Vec<_> = match next {
         Mode::Permit { .. } => ends.iter().map(|Reverse((_, i))| holds[*i].mode).collect(),
-        Mode::Exclusive | Mode::Shared => [holds[first].mode].into_iter().collect(),
-    }
+        Mode::Exclusive | Mode::Shared => vec![holds[first].mode],
+    };
+    mode::holders(beside.iter().copied().chain([next])) > beside.len()
 }
 
 /// Tokens of a lock are unique, and who asked after another held has a larger one.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::clock::Timestamp;
 use crate::model::holder::HolderId;
-use crate::model::mode::{Holders, Mode};
+use crate::model::mode::{self, Mode};
 use crate::model::request::{Busy, Grant, Note, Place, Renewal, Renewed, Request, Standing};
 use crate::model::snapshot::EntryView;
 use crate::model::token::FencingToken;
@@ -53,7 +53,7 @@ impl Line {
     /// woken. Every verb starts with this.
     pub fn settle(&mut self, now: Timestamp, promoted: &mut Vec<HolderId>) {
         self.entries.retain(|e| e.ends > now);
-        let count = crate::model::mode::holders(self.entries.iter().map(|e| e.mode));
+        let count = mode::holders(self.entries.iter().map(|e| e.mode));
         for entry in self.entries.iter_mut().take(count).filter(|e| !e.held) {
             entry.held = true;
             promoted.push(entry.holder);
@@ -68,8 +68,8 @@ impl Line {
         next: impl FnOnce() -> FencingToken,
     ) -> Standing {
         if self.position(request.holder).is_none() {
-            let holders: Holders = self.entries.iter().take_while(|e| e.held).map(|e| e.mode).collect();
-            let holds = holders.count() == self.entries.len() && holders.admit(request.mode);
+            let modes = self.entries.iter().map(|e| e.mode).chain([request.mode]);
+            let holds = mode::holders(modes) > self.entries.len();
             if !holds && !request.queue {
                 return Standing::Busy(Busy::new(self.earliest_end(now)));
             }

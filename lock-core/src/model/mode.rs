@@ -67,71 +67,21 @@ impl Mode {
     }
 }
 
-/// The entries at the front of a line that hold together: what the rule needs to know of them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Holders {
-    count: usize,
-    /// Holders are mutually compatible, so the first one tells the kind of all.
-    first: Option<Mode>,
-    weight: u64,
-    limit: Option<NonZeroU32>,
-}
-
-impl Holders {
-    /// Whether an entry of this mode, next in the line, holds as well.
-    ///
-    /// This is the one rule of the whole library; every store's script or statement says the same.
-    #[must_use]
-    pub fn admit(&self, next: Mode) -> bool {
-        match (self.first, next) {
-            (None, _) | (Some(Mode::Shared), Mode::Shared) => true,
-            (Some(Mode::Permit { .. }), Mode::Permit { limit, weight }) => {
-                let smallest = self.limit.map_or(limit, |others| others.min(limit));
-                self.weight + u64::from(weight.get()) <= u64::from(smallest.get())
-            }
-            _ => false,
-        }
-    }
-
-    /// Counts an entry that holds behind them.
-    pub fn add(&mut self, next: Mode) {
-        self.count += 1;
-        self.first.get_or_insert(next);
-        if let Mode::Permit { limit, weight } = next {
-            self.weight += u64::from(weight.get());
-            self.limit = Some(self.limit.map_or(limit, |others| others.min(limit)));
-        }
-    }
-
-    /// How many they are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.count
-    }
-}
-
-/// These modes, all of entries that hold.
-impl FromIterator<Mode> for Holders {
-    fn from_iter<I: IntoIterator<Item = Mode>>(modes: I) -> Self {
-        let mut holders = Self::default();
-        modes.into_iter().for_each(|mode| holders.add(mode));
-        holders
-    }
-}
-
 /// How many entries from the front of a line hold: the longest prefix whose entries are mutually compatible.
+///
+/// This is the one rule of the whole library; every store's script or statement says the same.
 pub fn holders(line: impl IntoIterator<Item = Mode>) -> usize {
-    let mut holders = Holders::default();
-    for mode in line {
-        if !holders.admit(mode) {
-            break;
+    let (mut last, mut weights, mut smallest) = (None::<Mode>, 0, u64::MAX);
+    let holds = |next: &Mode| {
+        if let Mode::Permit { limit, weight } = next {
+            weights += u64::from(weight.get());
+            smallest = smallest.min(limit.get().into());
         }
-        holders.add(mode);
-    }
-    holders.count()
+        last.replace(*next).is_none_or(|last| last.shares_with(*next) && weights <= smallest)
+    };
+    line.into_iter().take_while(holds).count()
 }
 
-/// `x`, `s`, or `p` and the limit, behind it `w` and the weight where that is not 1: the same text in every store.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
