@@ -8,9 +8,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lease;
 use crate::mode::Mode;
 
-/// Declares the flags: a field, a setter and a line of the table for each.
-macro_rules! flags {
-    ($count:literal: $($(#[$doc:meta])* $flag:ident,)*) => {
+/// Declares each capability once: a field, its setter, its default, and a line of the table for each flag.
+macro_rules! capabilities {
+    (
+        flags $count:literal { $($(#[$flag_doc:meta])* $flag:ident,)* }
+        limits { $($(#[$doc:meta])* $limit:ident: $type:ty = $default:expr,)* }
+    ) => {
         /// What a store can do: [`Capabilities::minimal`] and what its setters add.
         ///
         /// ```
@@ -25,35 +28,15 @@ macro_rules! flags {
         #[non_exhaustive]
         #[must_use]
         pub struct Capabilities {
-            $($(#[$doc])* pub $flag: bool,)*
-            /// The shortest lease; a shorter one is rounded up to it.
-            #[serde(with = "crate::toolkit::human_time")]
-            pub min_lease: Duration,
-            /// The longest lease.
-            #[serde(with = "crate::toolkit::human_time")]
-            pub max_lease: Duration,
-            /// Leases are whole multiples of this; others are rounded up.
-            #[serde(with = "crate::toolkit::human_time")]
-            pub lease_step: Duration,
-            /// How much sooner than the lease the store's clock may end an entry; the client's deadline is this much earlier.
-            #[serde(with = "crate::toolkit::human_time")]
-            pub granularity: Duration,
-            /// How many renewals one call takes at most; the core asks in parts of this size.
-            pub max_batch: usize,
+            $($(#[$flag_doc])* pub $flag: bool,)*
+            $($(#[$doc])* pub $limit: $type,)*
         }
 
         impl Capabilities {
             /// Exclusive locks, for callers that ask again and again; leases in milliseconds, and 256 renewals in a call. What is
             /// added to this type later is false here.
             pub const fn minimal() -> Self {
-                Self {
-                    $($flag: false,)*
-                    min_lease: Duration::from_millis(10),
-                    max_lease: Duration::from_secs(366 * 24 * 3600),
-                    lease_step: Duration::from_millis(1),
-                    granularity: Duration::from_millis(2),
-                    max_batch: 256,
-                }
+                Self { $($flag: false,)* $($limit: $default,)* }
             }
 
             /// Each yes-or-no capability by name, for tables.
@@ -62,42 +45,60 @@ macro_rules! flags {
                 [$((stringify!($flag), self.$flag),)*]
             }
 
-            setters! { $($(#[$doc])* $flag: bool,)* }
+            $(#[doc = concat!("Sets [`", stringify!($flag), "`](Self#structfield.", stringify!($flag), ").")]
+            pub const fn $flag(mut self, $flag: bool) -> Self {
+                self.$flag = $flag;
+                self
+            })*
+
+            $(#[doc = concat!("Sets [`", stringify!($limit), "`](Self#structfield.", stringify!($limit), ").")]
+            pub const fn $limit(mut self, $limit: $type) -> Self {
+                self.$limit = $limit;
+                self
+            })*
         }
     };
 }
 
-macro_rules! setters {
-    ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {$(
-        $(#[$doc])*
-        pub const fn $field(mut self, $field: $type) -> Self {
-            self.$field = $field;
-            self
-        }
-    )*};
-}
-
-flags! { 10:
-    /// Shared entries.
-    shared,
-    /// Permits.
-    permits,
-    /// Waiting in the line, granted in its order.
-    fifo,
-    /// Fencing tokens that grow for ever.
-    fencing,
-    /// `raise`, which a fenced quorum needs.
-    raise,
-    /// A lock-delay.
-    delay,
-    /// The promoted waiter is notified, and nobody else.
-    push,
-    /// `list` by prefix.
-    list,
-    /// Tokens and entries survive a restart of the store.
-    durable,
-    /// Entries outlive the session that made them, so a lease can be resumed elsewhere.
-    resume,
+capabilities! {
+    flags 10 {
+        /// Shared entries.
+        shared,
+        /// Permits.
+        permits,
+        /// Waiting in the line, granted in its order.
+        fifo,
+        /// Fencing tokens that grow for ever.
+        fencing,
+        /// `raise`, which a fenced quorum needs.
+        raise,
+        /// A lock-delay.
+        delay,
+        /// The promoted waiter is notified, and nobody else.
+        push,
+        /// `list` by prefix.
+        list,
+        /// Tokens and entries survive a restart of the store.
+        durable,
+        /// Entries outlive the session that made them, so a lease can be resumed elsewhere.
+        resume,
+    }
+    limits {
+        /// The shortest lease; a shorter one is rounded up to it.
+        #[serde(with = "crate::toolkit::human_time")]
+        min_lease: Duration = Duration::from_millis(10),
+        /// The longest lease.
+        #[serde(with = "crate::toolkit::human_time")]
+        max_lease: Duration = Duration::from_secs(366 * 24 * 3600),
+        /// Leases are whole multiples of this; others are rounded up.
+        #[serde(with = "crate::toolkit::human_time")]
+        lease_step: Duration = Duration::from_millis(1),
+        /// How much sooner than the lease the store's clock may end an entry; the client's deadline is this much earlier.
+        #[serde(with = "crate::toolkit::human_time")]
+        granularity: Duration = Duration::from_millis(2),
+        /// How many renewals one call takes at most, at least one; the core asks in parts of this size.
+        max_batch: usize = 256,
+    }
 }
 
 impl Capabilities {
@@ -105,19 +106,6 @@ impl Capabilities {
     pub const fn of_lines() -> Self {
         let line = Self::minimal().shared(true).permits(true).fifo(true).push(true).delay(true);
         line.fencing(true).raise(true).list(true).durable(true).resume(true)
-    }
-
-    setters! {
-        /// The shortest lease.
-        min_lease: Duration,
-        /// The longest lease.
-        max_lease: Duration,
-        /// What leases are whole multiples of.
-        lease_step: Duration,
-        /// How much sooner than the lease an entry may end.
-        granularity: Duration,
-        /// How many renewals one call takes, at least one.
-        max_batch: usize,
     }
 
     /// Checks a lease against what is sensible and what the store can, and rounds it up to what the store will give.
