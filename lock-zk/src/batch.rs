@@ -23,8 +23,8 @@ const SINGLES: usize = 8;
 /// How many requests with what has gathered are under way: while one waits for its answer the other takes what came meanwhile.
 const TOGETHER: usize = 2;
 
-/// The most writes in a request. With the longest names and notes they are a tenth of the megabyte that servers take by default.
-const MOST: usize = 32;
+/// The most writes in a request. With the longest names and notes they are a fifth of the megabyte that servers take by default.
+const MOST: usize = 64;
 
 /// What came of a write: the results of its steps, or the number of the step that cannot be done and why.
 pub(crate) type Written = Result<Vec<zk::MultiWriteResult>, (usize, zk::Error)>;
