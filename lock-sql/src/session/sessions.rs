@@ -28,13 +28,6 @@ pub(super) struct Session<C> {
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl<C> Session<C> {
-    /// Whether the server may have ended it for having been idle.
-    fn has_ended(&self) -> bool {
-        !self.idle.is_zero() && self.used.elapsed() >= self.idle
-    }
-}
-
 /// A request under way, with its session: dropped, the session's connection is closed.
 pub(super) type Asked<C> = BoxFuture<'static, (Session<C>, Result<Answer>)>;
 
@@ -111,7 +104,9 @@ impl<D: Dialect> Sessions<D> {
     pub(super) fn ask(&self, mut session: Session<D::Conn>, ask: Ask) -> Asked<D::Conn> {
         let dialect = Arc::clone(&self.pool.server.dialect);
         Box::pin(async move {
-            let (ended, sent, idle) = (session.has_ended(), Instant::now(), ask.idle(session.idle));
+            let (sent, idle) = (Instant::now(), ask.idle(session.idle));
+            // The server may have ended it for having been idle.
+            let ended = !session.idle.is_zero() && sent - session.used >= session.idle;
             match dialect.ask(&mut session.conn, &ask, idle).await {
                 Ok(answer) => {
                     session.idle = idle.unwrap_or(session.idle);

@@ -56,7 +56,7 @@ impl MySql {
         };
         let token = FencingToken::new(number)?;
         // Held, but not granted before a crash cannot bring the number back.
-        if !conn.life.covers(number)
+        if number >= conn.life.ceiling
             && let Err(error) = Box::pin(self.cover(conn, number)).await
         {
             // A larger token epoch has begun: others need not wait for the end of the connection.

@@ -108,7 +108,7 @@ impl MySql {
         if now.shift != conn.life.shift {
             return Err(taken_over());
         }
-        if !now.covers(number) {
+        if number >= now.ceiling {
             return Err(strange());
         }
         conn.life = now;

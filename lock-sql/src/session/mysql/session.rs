@@ -58,9 +58,4 @@ impl Life {
     pub(super) fn epoch(&self) -> TokenEpoch {
         TokenEpoch::of(self.ceiling)
     }
-
-    /// Whether a ceiling above this number is on the disk.
-    pub(super) fn covers(&self, number: i64) -> bool {
-        number < self.ceiling
-    }
 }
