@@ -130,13 +130,13 @@ async fn check(
         match session.ask(send(&client, [&checks])).await? {
             Ok(_) => return Ok(sent),
             // What may not be read is looked for in the line.
-            Err((_, zk::Error::NoNode | zk::Error::NoAuth)) => {
+            Err((at, zk::Error::NoNode | zk::Error::NoAuth)) if at < paths.len() => {
                 let mut reader = client.new_multi_reader();
                 // Their children, which they do not have: the shortest answer there is.
-                paths.iter().try_for_each(|path| reader.add_get_children(path))?;
-                let read = paths.iter().zip(session.ask(reader.commit()).await?);
-                let missing: HashSet<_> =
-                    read.filter(|(_, read)| is_missing(read)).map(|(path, _)| path).collect();
+                paths[at + 1..].iter().try_for_each(|path| reader.add_get_children(path))?;
+                let others = session.ask(reader.commit()).await?;
+                let others = paths[at + 1..].iter().zip(others).filter(|(_, read)| is_missing(read));
+                let missing: HashSet<_> = others.map(|(path, _)| path).chain([&paths[at]]).collect();
                 for Item { entry, .. } in &*items {
                     if predecessor(entry).is_some_and(|path| missing.contains(&path)) {
                         entry.set_stand(None);
@@ -171,7 +171,7 @@ async fn changed(session: &Session, items: &[&Item<'_>]) -> HashMap<String, Resu
             None => 0,
         };
         let oldest = parents.entry(&entry.paths.parent).or_insert(last);
-        *oldest = last.min(*oldest);
+        *oldest = (*oldest).min(last);
     }
     let read = parents.into_iter().map(async |(parent, last)| {
         let same = |stat: zk::Stat| stat.pzxid == last;
