@@ -188,8 +188,11 @@ impl Watches {
 
     /// The task: one stream, until it breaks. Who waits then asks again.
     async fn run(self: Arc<Self>) {
-        if let Err(failure) = self.connected().await {
-            self.fail(&failure.into());
+        match self.connected().await {
+            Ok(()) => {}
+            // Of one watch, for want of a right: who waits there learns it from its reading, and the others go on.
+            Err(Failure::StaleToken(text)) => self.fail(&Error::new(ErrorKind::Unavailable, text)),
+            Err(failure) => self.fail(&failure.into()),
         }
     }
 

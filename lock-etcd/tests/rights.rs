@@ -1,14 +1,19 @@
 //! Users with no more rights than they need, and with less.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::server::{Admin as _, Member};
-use etcd_client::{Permission, RoleRevokePermissionOptions};
+use crate::support::waits;
+use etcd_client::{Client, ConnectOptions, Permission, RoleRevokePermissionOptions};
 use onelock_conformance::Verdict;
-use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, renewal, request};
+use onelock_conformance::ctx::{
+    PATIENCE, exclusive, held, leased, name, number, renewal, request, ticket, waiting,
+};
 use onelock_conformance::harness::open_by;
-use onelock_core::{Error, ErrorKind, LockName, Mode, Page, Renewed};
-use onelock_etcd::DRIVER;
+use onelock_core::{Backend, Error, ErrorKind, LockName, Mode, Page, Renewed, Wake};
+use onelock_etcd::{DRIVER, EtcdBackend, EtcdConfig};
+use tokio::time::timeout;
 
 fn denied(what: &str, error: &Error, keys: &str) {
     assert_eq!(error.kind(), ErrorKind::Denied, "{what}: {error}");
@@ -80,11 +85,8 @@ async fn a_missing_right_is_named() -> Verdict {
 /// The right to one line is taken away: what is held in another is renewed, and what lapses there goes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_that_is_taken_away_costs_no_other_lock() -> Verdict {
-    let (server, password) = (Member::single(None).await?, "apps-never-printed");
-    let gold = Permission::read_write("gold/").with_prefix();
-    server.with_users(password, &[("app", Some(gold))]).await?;
-    let mut auth = server.admin().await?.auth_client();
-    auth.role_grant_permission("app", Permission::read_write("silver/").with_prefix()).await?;
+    let password = "apps-never-printed";
+    let (server, root) = with_two_lines(password).await?;
     let app = open_by(&DRIVER, &format!("etcd://app:{password}@{}?prefix=", server.address())).await?;
     let reader =
         |line: &str| Verdict::Ok(leased(request(&name(line)?, Mode::Shared)?, Duration::from_secs(3)));
@@ -94,8 +96,7 @@ async fn a_right_that_is_taken_away_costs_no_other_lock() -> Verdict {
         renewal(&kept, held(&app, &kept).await?.token),
         renewal(&lapsing, held(&app, &lapsing).await?.token),
     ];
-    let prefix = RoleRevokePermissionOptions::new().with_prefix();
-    auth.role_revoke_permission("app", "silver/", Some(prefix)).await?;
+    take_silver_away(&root).await?;
 
     let due = [kept.clone(), taken, lapsing];
     let [before, refused, behind] = <[_; 3]>::try_from(app.renew(&due).await).expect("three answers");
@@ -110,5 +111,56 @@ async fn a_right_that_is_taken_away_costs_no_other_lock() -> Verdict {
         assert!(matches!(app.renew(std::slice::from_ref(&kept)).await.remove(0)?, Renewed::Held(_)));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    Ok(())
+}
+
+/// A server and its root, where `app` may use the lines `gold` and `silver`.
+async fn with_two_lines(password: &str) -> Verdict<(Member, Client)> {
+    let server = Member::single(None).await?;
+    let gold = Permission::read_write("gold/").with_prefix();
+    server.with_users(password, &[("app", Some(gold))]).await?;
+    let root = server.admin().await?;
+    let silver = Permission::read_write("silver/").with_prefix();
+    root.auth_client().role_grant_permission("app", silver).await?;
+    Ok((server, root))
+}
+
+async fn take_silver_away(root: &Client) -> Verdict {
+    let prefix = RoleRevokePermissionOptions::new().with_prefix();
+    root.auth_client().role_revoke_permission("app", "silver/", Some(prefix)).await?;
+    Ok(())
+}
+
+/// The same for those who wait, by a client that cannot log in again, as one that is known by a certificate: who waits in the other
+/// line goes on waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_taken_away_ends_no_other_wait() -> Verdict {
+    let password = "apps-never-printed";
+    let (server, root) = with_two_lines(password).await?;
+    let options = ConnectOptions::new().with_user("app", password);
+    let client = Client::connect([server.address().to_string()], Some(options)).await?;
+    let mut config = EtcdConfig::of_client(client);
+    config.namespace = String::new();
+    let app: Arc<dyn Backend> = Arc::new(EtcdBackend::connect(config).await?);
+    let (gold, silver) = (exclusive(&name("gold")?)?, exclusive(&name("silver")?)?);
+    let holds = held(&app, &gold).await?.token;
+    held(&app, &silver).await?;
+    let (kept, taken) = (exclusive(&gold.name)?, exclusive(&silver.name)?);
+    let (place, behind) = (waiting(&app, &kept).await?, waiting(&app, &taken).await?);
+    let wait = waits(&app, &ticket(&kept, place.token));
+    let end = Instant::now() + PATIENCE;
+    let watches = |(name, count): &(String, f64)| name == "etcd_debugging_mvcc_watcher_total" && *count > 0.0;
+    while !server.metrics().await?.iter().any(watches) {
+        assert!(Instant::now() < end, "no watch");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    take_silver_away(&root).await?;
+
+    let error = timeout(PATIENCE, app.wait(&ticket(&taken, behind.token))).await?.unwrap_err();
+    let refused = app.renew(&[renewal(&taken, behind.token)]).await.remove(0).unwrap_err();
+    denied("a renewal without the right", &refused, "the lock's name and a slash");
+    app.release(&ticket(&gold, holds)).await?;
+    assert_eq!(timeout(PATIENCE, wait).await???, Wake::Held(number(place)?));
+    assert!(error.is_retryable(), "{error}");
     Ok(())
 }
