@@ -95,7 +95,9 @@ pub(crate) async fn sweep(leases: Arc<Leases>, entries: Arc<Entries>) {
             async move {
                 // One that is not released any more has been resumed here meanwhile.
                 let released = || entries.known(*holder).is_some_and(|own| own.released);
-                if is_out(cluster, own, found).await.unwrap_or(false) && released() {
+                // What cannot be looked at is gone with its leases.
+                let over = || own.leases.iter().all(|lease| lease.is_over(leases.now()));
+                if is_out(cluster, own, found).await.unwrap_or_else(|_| over()) && released() {
                     entries.absent(*holder, leases.now());
                 }
                 entries.taken_out(*holder);

@@ -119,7 +119,7 @@ async fn transactions(server: &Member) -> Verdict<u64> {
 }
 
 /// How many transactions the server has received when no more come.
-async fn quiet(server: &Member) -> Verdict<u64> {
+pub(crate) async fn quiet(server: &Member) -> Verdict<u64> {
     let (mut count, mut same) = (transactions(server).await?, 0);
     while same < 10 {
         tokio::time::sleep(Duration::from_millis(50)).await;

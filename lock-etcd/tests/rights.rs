@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::cost::quiet;
 use crate::support::server::{Admin as _, Member};
 use crate::support::waits;
-use etcd_client::{Client, ConnectOptions, Permission, RoleRevokePermissionOptions};
+use etcd_client::{Client, ConnectOptions, GetOptions, Permission, RoleRevokePermissionOptions};
 use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{
     PATIENCE, exclusive, held, leased, name, number, renewal, request, ticket, waiting,
@@ -162,5 +163,22 @@ async fn a_right_that_is_taken_away_ends_no_other_wait() -> Verdict {
     app.release(&ticket(&gold, holds)).await?;
     assert_eq!(timeout(PATIENCE, wait).await???, Wake::Held(number(place)?));
     assert!(error.is_retryable(), "{error}");
+    Ok(())
+}
+
+/// What lapses where the right was taken away is asked for until its lease is over, and then no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_not_be_taken_out_is_left_when_its_lease_is_over() -> Verdict {
+    let password = "apps-never-printed";
+    let (server, mut root) = with_two_lines(password).await?;
+    let app = open_by(&DRIVER, &format!("etcd://app:{password}@{}?prefix=", server.address())).await?;
+    held(&app, &leased(exclusive(&name("silver")?)?, Duration::from_secs(3))).await?;
+    take_silver_away(&root).await?;
+    let end = Instant::now() + PATIENCE;
+    while root.get("silver/", Some(GetOptions::new().with_prefix())).await?.count() > 0 {
+        assert!(Instant::now() < end, "its lease does not end");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(timeout(PATIENCE, quiet(&server)).await.is_ok(), "it is asked for without an end");
     Ok(())
 }
