@@ -52,9 +52,7 @@ impl Connection {
                 Ok(done) => return Ok(done),
                 Err(fault) => fault,
             };
-            if self.database.as_ref().is_some_and(|database| !database.is_usable()) {
-                self.close();
-            }
+            self.database.take_if(|database| !database.is_usable());
             if !matches!(fault, Fault::Busy(_)) || Instant::now() >= deadline {
                 let error = Error::from(fault);
                 if error.kind() != ErrorKind::Full || folded {
@@ -85,13 +83,6 @@ impl Connection {
         })
     }
 
-    /// Closes the file; the next verb opens it again.
-    pub(super) fn close(&mut self) {
-        if let Some(database) = self.database.take() {
-            database.close();
-        }
-    }
-
     /// Moves the write-ahead log into the file and gives its space back, as far as that can be done now.
     fn fold_log(&mut self) {
         if let Some(database) = &self.database {
@@ -99,12 +90,6 @@ impl Connection {
             let folded = database.sql.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
             self.was_full = folded.is_err();
         }
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.close();
     }
 }
 

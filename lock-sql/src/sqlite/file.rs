@@ -182,7 +182,7 @@ impl Files {
 
     /// Whether the log or its index was deleted or replaced under this process, but not the database.
     ///
-    /// Such a connection must not be closed: SQLite would copy the lost log over what others have written since.
+    /// Such a connection must not be closed as others are: SQLite would copy the lost log over what others have written since.
     pub(super) fn has_lost_its_log(&self) -> bool {
         self.check().is_err_and(|error| error.kind() == ErrorKind::Protocol)
     }

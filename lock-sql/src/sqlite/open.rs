@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
+use rusqlite::config::DbConfig;
 use rusqlite::{ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::boot::{Boot, nanos, time};
@@ -51,6 +52,8 @@ impl Database {
             look_at(path)?;
         }
         let sql = rusqlite::Connection::open(path)?;
+        // Whether the log may go into the file is known when it is closed: see `drop`.
+        sql.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         // SQLite's own waiting sleeps up to 100 ms at a time, and is not fair.
         sql.busy_timeout(Duration::ZERO)?;
         sql.execute_batch(SETTINGS)?;
@@ -62,15 +65,6 @@ impl Database {
         let files = Files::remember(path)?;
         let (clock, knows_boot, notices) = (clock.clone(), Cell::new(false), OnceCell::new());
         Ok(Self { files, sql, boot, knows_boot, clock, notices, seen: -1 })
-    }
-
-    /// Closes the connection, unless that would write a lost log over the file. Then it stays, and with it the record that
-    /// keeps this process from opening the file again.
-    pub(super) fn close(self) {
-        if self.files.has_lost_its_log() {
-            return std::mem::forget(self);
-        }
-        self.files.forget();
     }
 
     /// Whether it goes on after a failed step: it was rolled back, and its file is the one that others see.
@@ -99,6 +93,18 @@ impl Database {
     pub(super) fn set_full_sync(&self, full: bool) -> Result<(), Fault> {
         // SQLite obeys this pragma when it compiles it, so it must not come out of the cache.
         Ok(self.sql.pragma_update(None, "synchronous", if full { "FULL" } else { "NORMAL" })?)
+    }
+}
+
+impl Drop for Database {
+    /// Closing moves the log into the file, unless it is a lost one, which would go over what others have written since. The record
+    /// of that stays, and keeps this process from opening the file again.
+    fn drop(&mut self) {
+        if !self.files.has_lost_its_log() {
+            self.files.forget();
+            // Without it the log stays, as after a crash.
+            let _ = self.sql.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
+        }
     }
 }
 
