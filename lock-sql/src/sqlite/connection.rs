@@ -105,7 +105,7 @@ impl WriterQueue {
         let head = match self.0.take() {
             Some(head) => head,
             None => {
-                let [log, _] = file::companions(path);
+                let [_, log, _] = file::names(path);
                 let log = File::open(log).ok()?;
                 match log.try_lock() {
                     Ok(()) => return Some(log),
@@ -144,7 +144,7 @@ mod tests {
         config.busy_timeout = Duration::from_secs(20);
         let mut connection = Connection::new(config, Arc::new(onelock_core::BootClock));
         connection.persist(|_| Ok(())).unwrap();
-        let [log, _] = file::companions(&path);
+        let [_, log, _] = file::names(&path);
         let head = File::open(&log).unwrap();
         head.lock().unwrap();
         let began = Instant::now();
@@ -172,7 +172,7 @@ mod tests {
     fn who_gives_up_and_comes_again_has_one_place() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("locks.db");
-        let [log, _] = file::companions(&path);
+        let [_, log, _] = file::names(&path);
         std::fs::write(&log, "").unwrap();
         let (mut first, mut second) = (WriterQueue::default(), WriterQueue::default());
         let soon = || Instant::now() + Duration::from_millis(20);

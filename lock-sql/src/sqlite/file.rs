@@ -129,10 +129,8 @@ static OPEN: Mutex<Vec<Arc<Files>>> = Mutex::new(Vec::new());
 
 /// Which files were behind the three names when the store was opened.
 pub(super) struct Files {
-    pub(super) path: PathBuf,
-    companions: [PathBuf; 2],
-    database: FileId,
-    opened: [FileId; 2],
+    pub(super) names: [PathBuf; 3],
+    opened: [FileId; 3],
 }
 
 impl Files {
@@ -142,7 +140,7 @@ impl Files {
     /// [`ErrorKind::Protocol`].
     pub(super) fn may_connect(path: &Path) -> Result<()> {
         let database = identify(path);
-        let lost = |files: &Arc<Self>| files.database == database && files.has_lost_its_log();
+        let lost = |files: &Arc<Self>| files.opened[0] == database && files.has_lost_its_log();
         if OPEN.lock().iter().any(lost) { Err(lost_log(path)) } else { Ok(()) }
     }
 
@@ -152,9 +150,8 @@ impl Files {
     /// As [`Files::may_connect`].
     pub(super) fn remember(path: &Path) -> Result<Arc<Self>> {
         Self::may_connect(path)?;
-        let (database, companions) = (identify(path), companions(path));
-        let opened = companions.each_ref().map(|path| identify(path));
-        let files = Arc::new(Self { path: path.to_owned(), companions, database, opened });
+        let names = names(path);
+        let files = Arc::new(Self { opened: names.each_ref().map(|name| identify(name)), names });
         OPEN.lock().push(Arc::clone(&files));
         Ok(files)
     }
@@ -170,14 +167,13 @@ impl Files {
     /// [`ErrorKind::Unavailable`] when the database was replaced: it can be opened again. [`ErrorKind::Protocol`] when its
     /// log or index was: this process cannot use it any more.
     pub(super) fn check(&self) -> Result<()> {
-        let now = identify(&self.path);
-        if now.is_none() || now != self.database {
-            let path = self.path.display();
+        let now = self.names.each_ref().map(|name| identify(name));
+        if now[0].is_none() || now[0] != self.opened[0] {
+            let path = self.names[0].display();
             let text = format!("{path} was deleted, moved or replaced while it was open: its locks are gone");
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
-        let now = self.companions.each_ref().map(|path| identify(path));
-        if now == self.opened { Ok(()) } else { Err(lost_log(&self.path)) }
+        if now == self.opened { Ok(()) } else { Err(lost_log(&self.names[0])) }
     }
 
     /// Whether the log or its index was deleted or replaced under this process, but not the database.
@@ -188,14 +184,15 @@ impl Files {
     }
 }
 
-/// The paths of the log, where links in the path lead to, and of its index.
-pub(super) fn companions(path: &Path) -> [PathBuf; 2] {
+/// The database, and its log and the index to that, where links in the path lead to.
+pub(super) fn names(path: &Path) -> [PathBuf; 3] {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    ["-wal", "-shm"].map(|suffix| {
-        let mut name = real.as_os_str().to_owned();
+    let beside = |suffix| {
+        let mut name = real.clone().into_os_string();
         name.push(suffix);
         name.into()
-    })
+    };
+    [path.to_owned(), beside("-wal"), beside("-shm")]
 }
 
 fn lost_log(path: &Path) -> Error {

@@ -79,7 +79,7 @@ impl Database {
 
     /// The touches of the file, from the first time that this is asked for.
     pub(super) fn notices(&self) -> Option<&Notices> {
-        self.notices.get_or_init(|| Notices::of(&self.files.path)).as_ref()
+        self.notices.get_or_init(|| Notices::of(&self.files.names[0])).as_ref()
     }
 
     /// Whether another connection has committed since this was asked last.
