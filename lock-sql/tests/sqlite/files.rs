@@ -58,6 +58,7 @@ async fn an_empty_file_is_taken_and_ours_is_taken_again() {
     let first = open(&path).await;
     let token = hold(&first, &request("n", 1)).await;
     first.close().await.unwrap();
+    assert_eq!(contents(folder.path()).len(), 1, "the log is in the file");
     let second = open(&path).await;
     assert!(
         matches!(second.renew(&[renewal(&request("n", 1))]).await[0], Ok(Renewed::Held(g)) if g.token == token)
