@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -45,7 +46,7 @@ pub struct LockSet {
 /// Several held locks. Dropping it gives all of them back in the background.
 #[must_use = "dropping the guards releases the locks"]
 pub struct GuardSet {
-    /// In the order of their names; at least one once it is complete.
+    /// In the order of their names.
     guards: Vec<Guard>,
 }
 
@@ -270,15 +271,20 @@ impl GuardSet {
     /// # Cancel safety
     /// The releases go on in the background.
     pub async fn release(self) -> Result<()> {
-        let client = Arc::clone(self.guards[0].client());
-        let release = |guard: Guard| client.runtime.spawn(client.background.counted(guard.release()));
-        // All begin before one is waited for.
-        let releases: Vec<_> = self.guards.into_iter().map(release).collect();
-        let mut answer = Ok(());
-        for release in releases {
-            answer = answer.and(client.done(release.await));
-        }
-        answer
+        let mut releases: Vec<_> =
+            self.guards.into_iter().map(|guard| Some(Box::pin(guard.release()))).collect();
+        let mut answers: Vec<Result<()>> = releases.iter().map(|_| Ok(())).collect();
+        poll_fn(|context| {
+            for (release, answer) in releases.iter_mut().zip(&mut answers) {
+                let Some(under_way) = release else { continue };
+                if let Poll::Ready(done) = Pin::as_mut(under_way).poll(context) {
+                    (*answer, *release) = (done, None);
+                }
+            }
+            if releases.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        answers.into_iter().collect()
     }
 }
 

@@ -94,8 +94,7 @@ impl Client {
         self.finish(self.background.counted(call(Arc::clone(&self.backend)))).await
     }
 
-    /// What a task on the client's runtime answered.
-    pub(crate) fn done<T>(&self, done: std::result::Result<Result<T>, JoinError>) -> Result<T> {
+    fn done<T>(&self, done: std::result::Result<Result<T>, JoinError>) -> Result<T> {
         match done {
             Ok(done) => done,
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
