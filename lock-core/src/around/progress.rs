@@ -50,7 +50,7 @@ impl<'a> Acquire<'a> {
 
     /// Calls `tell` with the place in the line while it waits: first when others are known to be ahead, then after changes. The
     /// store is asked for it every tenth of the ttl, at most ten times a second and at least once; without this call at most once, for
-    /// an observer. While it cannot answer, there is no call.
+    /// an observer. While it cannot answer, there is no call. To be called before the first poll: what was begun is dropped.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

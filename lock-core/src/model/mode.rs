@@ -82,6 +82,7 @@ pub fn holders(line: impl IntoIterator<Item = Mode>) -> usize {
     line.into_iter().take_while(holds).count()
 }
 
+/// `x`, `s`, or `p` and the limit, behind it `w` and the weight where that is not 1: the same text in every store.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
