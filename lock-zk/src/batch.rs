@@ -10,21 +10,23 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use futures_util::stream::{StreamExt as _, poll_fn};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Mutex, Semaphore, oneshot};
 use zookeeper_client as zk;
 
 /// How many writes go by themselves. Fewer would make a few tasks wait for each other, where the server does their
 /// writes side by side.
 const SINGLES: usize = 8;
 
-/// How many requests with what has gathered are under way: while one waits for its answer the other takes what came meanwhile.
-const TOGETHER: usize = 2;
+/// How many tasks send what has gathered: while one waits for its answer the other sends what came meanwhile.
+const CARRIERS: usize = 2;
 
-/// The most writes in a request. With the longest names and notes they are a fifth of the megabyte that servers take by default.
+/// The most writes in a request.
 const MOST: usize = 64;
+
+/// About how many bytes are in a request: servers may take less than their default of a megabyte.
+pub(crate) const BYTES: usize = 32 * 1024;
 
 /// What came of a write: the results of its steps, or the number of the step that cannot be done and why.
 pub(crate) type Written = Result<Vec<zk::MultiWriteResult>, (usize, zk::Error)>;
@@ -53,6 +55,16 @@ impl Write {
             Step::Delete(path) => writer.add_delete(path, None),
         })
     }
+
+    /// About how long it is in a request.
+    fn bytes(&self) -> usize {
+        let bytes = |step: &Step| match step {
+            Step::Check(path, _) | Step::Delete(path) => 32 + path.len(),
+            Step::Create(path, ..) => 80 + path.len(),
+            Step::Set(path, data) => 32 + path.len() + data.len(),
+        };
+        self.0.iter().map(bytes).sum()
+    }
 }
 
 /// The writes of a session that are under way.
@@ -70,10 +82,12 @@ struct Gathered {
 
 impl Batch {
     pub(crate) fn new(runtime: &Handle) -> Self {
-        let (gathered, mut waiting) = unbounded_channel();
-        let waiting = poll_fn(move |context| waiting.poll_recv(context));
-        // In a task of its own, until the session is gone: a caller that is not polled must not hold up the writes of others.
-        runtime.spawn(waiting.ready_chunks(MOST).for_each_concurrent(TOGETHER, send_together));
+        let (gathered, waiting) = unbounded_channel();
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..CARRIERS {
+            // Tasks of their own: a caller that is not polled must not hold up the writes of others.
+            runtime.spawn(carry(Arc::clone(&waiting)));
+        }
         Self { singles: Semaphore::new(SINGLES), gathered }
     }
 
@@ -89,6 +103,26 @@ impl Batch {
         // Where the runtime is gone nobody receives it, and nobody answers.
         let _ = self.gathered.send(Gathered { client, write, tell });
         done.await.unwrap_or(Err(zk::Error::ConnectionLoss))
+    }
+}
+
+/// Sends what gathers, until the session is gone.
+async fn carry(gathered: Arc<Mutex<UnboundedReceiver<Gathered>>>) {
+    loop {
+        let mut waiting = gathered.lock().await;
+        let Some(first) = waiting.recv().await else { return };
+        let (mut bytes, mut request) = (first.write.bytes(), vec![first]);
+        while request.len() < MOST
+            && bytes < BYTES
+            && let Ok(next) = waiting.try_recv()
+        {
+            bytes += next.write.bytes();
+            request.push(next);
+        }
+        drop(waiting);
+        // Who does not wait any more gets nothing, and so has nothing to undo.
+        request.retain(|waiting| !waiting.tell.is_closed());
+        send_together(request).await;
     }
 }
 
@@ -116,8 +150,6 @@ pub(crate) async fn barrier(client: &zk::Client) -> Result<(), zk::Error> {
 
 /// Sends these in one request, and answers each.
 async fn send_together(mut request: Vec<Gathered>) {
-    // Who does not wait any more gets nothing, and so has nothing to undo.
-    request.retain(|waiting| !waiting.tell.is_closed());
     let Some(Gathered { client, .. }) = request.first() else { return };
     match send(client, request.iter().map(|waiting| &waiting.write)).await {
         Ok(Ok(results)) => {
