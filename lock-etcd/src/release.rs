@@ -95,9 +95,10 @@ pub(crate) async fn sweep(leases: Arc<Leases>, entries: Arc<Entries>) {
             async move {
                 // One that is not released any more has been resumed here meanwhile.
                 let released = || entries.known(*holder).is_some_and(|own| own.released);
-                // What cannot be looked at is gone with its leases.
+                // What may not be looked at is gone with its leases. After an outage they begin anew: that is looked at.
                 let over = || own.leases.iter().all(|lease| lease.is_over(leases.now()));
-                if is_out(cluster, own, found).await.unwrap_or_else(|_| over()) && released() {
+                let out = is_out(cluster, own, found).await;
+                if out.unwrap_or_else(|error| !error.is_retryable() && over()) && released() {
                     entries.absent(*holder, leases.now());
                 }
                 entries.taken_out(*holder);

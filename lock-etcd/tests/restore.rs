@@ -44,3 +44,25 @@ async fn what_a_restore_brings_back_ends() -> Verdict {
     }
     Ok(())
 }
+
+/// A server that was away for longer than a lease gives every lease its whole time again: what lapsed meanwhile is taken out as soon as
+/// it answers, long before that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lapsed_in_an_outage_is_taken_out_after_it() -> Verdict {
+    let server = Member::single(None).await?;
+    let backend = client(&server.url()).await?;
+    let lease = Duration::from_secs(12);
+    let lapsing = leased(exclusive(&name("lapsing")?)?, lease);
+    held(&backend, &lapsing).await?;
+    server.process.kill()?;
+    // Longer than the client keeps it, by any of its clocks.
+    tokio::time::sleep(lease * 2).await;
+    server.restart().await?;
+    let other = client(&server.url()).await?;
+    let began = Instant::now();
+    while !other.inspect(&lapsing.name).await?.holders.is_empty() {
+        assert!(began.elapsed() < lease * 2 / 3, "it has its whole lease again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}

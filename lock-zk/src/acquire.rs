@@ -109,7 +109,7 @@ impl Join<'_> {
             let sent = session.servers.clock.now();
             match if alone { self.alone(epoch).await? } else { self.behind(epoch).await? } {
                 // The connection has changed since: it was compared with what others may have restored or made anew.
-                Some(_) if !session.epochs.is(request.epoch) => self.undo().await?,
+                Some(_) if !session.epochs.is(request.epoch, epoch) => self.undo().await?,
                 Some((_, stand)) if stand != Stand::Held && !request.queue => {
                     leave(self.sessions, self.entry).await?;
                     return busy;

@@ -40,9 +40,9 @@ impl Epochs {
         known.as_ref().map(|(_, known)| *known)
     }
 
-    /// Whether this is known to be the largest.
-    pub(crate) fn is(&self, epoch: TokenEpoch) -> bool {
-        self.known().is_some_and(|known| known.epoch == epoch)
+    /// Whether this is known to be the largest, and the node to have this version.
+    pub(crate) fn is(&self, epoch: TokenEpoch, version: Option<i32>) -> bool {
+        self.known().is_some_and(|known| known.epoch == epoch && known.version == version)
     }
 
     /// The version of the node that admits an entry of this epoch. Makes the node, and the one above all names.

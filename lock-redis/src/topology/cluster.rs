@@ -63,6 +63,11 @@ impl Servers {
 
     pub(super) async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<Connection>> {
         self.fresh().await?;
+        if let Ok(node) = self.at(slot) {
+            return Ok(node);
+        }
+        // The map may be of a moment in which nobody served it.
+        self.fresh().await?;
         self.at(slot)
     }
 

@@ -138,7 +138,8 @@ impl Servers {
         add: impl Fn(usize, &mut Cmd),
         grace: Duration,
     ) -> Vec<(Vec<usize>, Result<Answer>)> {
-        let late = || Error::new(ErrorKind::Timeout, "other nodes have answered, and this one has not yet");
+        let late =
+            || Error::new(ErrorKind::Timeout, "other requests have been answered, and this one has not yet");
         let slot = |i: &usize| if self.are_many() { lines[*i].slot() } else { 0 };
         let mut order: Vec<_> = (0..lines.len()).collect();
         order.sort_by_cached_key(slot);

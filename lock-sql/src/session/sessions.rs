@@ -1,6 +1,8 @@
 //! The sessions of a client: how they are made, kept for the next lock, and asked; and one more that looks at the others.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -37,6 +39,8 @@ pub(super) struct Sessions<D: Dialect> {
     pub(super) limit: Duration,
     /// The session that looks and ends others, also when the server takes no more connections.
     side: Mutex<Option<Session<D::Conn>>>,
+    /// How many looks were answered.
+    answers: AtomicUsize,
 }
 
 /// Makes sessions.
@@ -74,7 +78,7 @@ impl<D: Dialect> Sessions<D> {
         let pool = Pool::new(Maker { dialect, runtime, limit: connect + limit }, connections, limit);
         pool.give(pool.server.connect().await?);
         let side = Mutex::new(Some(pool.server.connect().await?));
-        Ok(Arc::new(Self { pool, limit, side }))
+        Ok(Arc::new(Self { pool, limit, side, answers: AtomicUsize::new(0) }))
     }
 
     pub(super) async fn close(&self) {
@@ -131,7 +135,15 @@ impl<D: Dialect> Sessions<D> {
         let sessions = Arc::clone(self);
         let asked = self.pool.server.runtime.spawn(async move {
             let (pool, limit) = (&sessions.pool, sessions.limit);
-            let mut side = timeout(limit, sessions.side.lock()).await.map_err(|_| silent())?;
+            let mut turn = pin!(sessions.side.lock());
+            let mut side = loop {
+                let before = sessions.answers.load(Ordering::Relaxed);
+                match timeout(limit, &mut turn).await {
+                    Ok(side) => break side,
+                    Err(_) if sessions.answers.load(Ordering::Relaxed) == before => return Err(silent()),
+                    Err(_) => {}
+                }
+            };
             loop {
                 let (mut session, used) = match side.take() {
                     Some(session) => (session, true),
@@ -140,6 +152,7 @@ impl<D: Dialect> Sessions<D> {
                 let answer = timeout(limit, ask(&pool.server.dialect, &mut session.conn)).await;
                 match answer.unwrap_or_else(|_| Err(silent())) {
                     Ok(answer) => {
+                        sessions.answers.fetch_add(1, Ordering::Relaxed);
                         *side = Some(session).filter(|_| !pool.permits.is_closed());
                         return Ok(answer);
                     }

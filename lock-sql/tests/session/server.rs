@@ -91,6 +91,7 @@ macro_rules! tests_on {
             silence::a_wait_that_stands_still_keeps_no_other_lease,
             silence::a_release_that_was_given_up_keeps_no_connection,
             silence::looks_without_an_answer_end_together,
+            silence::looks_at_a_slow_server_have_their_turn,
             turns::few_sessions_serve_many,
             turns::a_busy_lock_is_waited_for_by_one_connection,
             turns::a_lost_unlock_harms_nobody,

@@ -119,3 +119,14 @@ pub(crate) async fn looks_without_an_answer_end_together<S: Server>(server: &S) 
     let looks = tokio::time::timeout(BOUND, looks).await.expect("they wait for one another");
     assert!(looks.iter().all(Result::is_err), "this shows nothing");
 }
+
+/// Many look at once while the server is slow: each has its turn, though that comes later than an answer may.
+pub(crate) async fn looks_at_a_slow_server_have_their_turn<S: Server>(server: &S) {
+    let link = Link::new();
+    let proxy = Proxy::start(([127, 0, 0, 1], server.at()).into(), &link).await.unwrap();
+    let locks = open::<S>(&S::url_at(proxy.address().port(), HASTY)).await.unwrap();
+    link.set(Fault::DelayReplies(Duration::from_millis(50)));
+    for look in join_all((0..60).map(|_| locks.inspect("n"))).await {
+        look.unwrap();
+    }
+}
