@@ -57,6 +57,22 @@ async fn a_client_that_knew_a_smaller_epoch_is_refused() -> Verdict {
     Ok(())
 }
 
+/// Takes and releases a lock with epoch 1 by `old`, makes the server anew without its data, and does the same with epoch 2 by a new client.
+async fn made_anew(server: &ZkServer, old: &Arc<dyn Backend>, name: &LockName) -> Verdict {
+    let first = of(1, name)?;
+    let token = held(old, &first).await?.token;
+    old.release(&ticket(&first, token)).await?;
+    server.process.kill()?;
+    std::fs::remove_dir_all(server.data())?;
+    server.launch()?;
+    server.ready().await?;
+    let new = open(&url(server)).await?;
+    let second = of(2, name)?;
+    let token = held(&new, &second).await?.token;
+    new.release(&ticket(&second, token)).await?;
+    Ok(())
+}
+
 /// Each time an ensemble is made anew the epoch is raised by one, so the node has the same version: a client that has outlived
 /// that does not know which epoch it stands for.
 #[tokio::test(flavor = "multi_thread")]
@@ -64,17 +80,7 @@ async fn a_client_that_outlives_its_servers_is_refused() -> Verdict {
     let server = ZkServer::start(Setup::default()).await?;
     let old = open(&url(&server)).await?;
     let name = name("rebuilt")?;
-    let first = of(1, &name)?;
-    let token = held(&old, &first).await?.token;
-    old.release(&ticket(&first, token)).await?;
-    server.process.kill()?;
-    std::fs::remove_dir_all(server.data())?;
-    server.launch()?;
-    server.ready().await?;
-    let new = open(&url(&server)).await?;
-    let second = of(2, &name)?;
-    let token = held(&new, &second).await?.token;
-    new.release(&ticket(&second, token)).await?;
+    made_anew(&server, &old, &name).await?;
     let admin = raw(&server).await?;
     let refused = eventually("an answer", async || {
         // The server lets in who has seen no more than it has.
@@ -183,19 +189,10 @@ async fn a_new_session_does_not_believe_a_silent_one() -> Verdict {
     let proxy = silent(server.address()).await?;
     let old = open(&format!("zk://{proxy}/own?tick=200ms&request_timeout=50s")).await?;
     let name = name("rebuilt")?;
-    let first = of(1, &name)?;
-    let token = held(&old, &first).await?.token;
-    old.release(&ticket(&first, token)).await?;
-    server.process.kill()?;
-    std::fs::remove_dir_all(server.data())?;
-    server.launch()?;
-    server.ready().await?;
-    let new = open(&url(&server)).await?;
-    let second = of(2, &name)?;
-    let token = held(&new, &second).await?.token;
-    new.release(&ticket(&second, token)).await?;
+    made_anew(&server, &old, &name).await?;
     // Of another class, and so in a session that is opened now.
-    let late = leased(of(1, &name)?, first.lease * 4);
+    let request = of(1, &name)?;
+    let late = leased(request.clone(), request.lease * 4);
     let error = expect!(old.acquire(&late).await, Err(error) => error, "epoch 1 after 2");
     ensure_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     Ok(())

@@ -128,8 +128,8 @@ impl Servers {
     }
 
     /// Calls one script for many lines, all at once: each answer with the lines that it is about, which are at most [`BATCH`], and of one
-    /// slot where there are many servers. `add` gives the arguments of each. Where only some keys of a
-    /// call are there, that is its answer. Once one call is answered the others have this `grace`.
+    /// slot where there are many servers. `add` gives the arguments of each. Where only some keys of a call
+    /// are there, that is its answer. Once one call is answered the others have this `grace`.
     pub(crate) async fn call_lines(
         self: &Arc<Self>,
         script: &'static Script,
