@@ -1,19 +1,16 @@
 -- Whether this transaction's commit is answered only when it is on the disk, and on synchronous standbys, whatever the
 -- session says; or at once. What is committed at once reaches the disk in order, before all that is committed after it.
 --
--- Here and below functions are called by assignment to a variable nobody reads, as `PERFORM` makes a query of a call.
-CREATE FUNCTION {schema}.commit_durably(p_durably boolean) RETURNS void
-LANGUAGE plpgsql VOLATILE
+-- Functions of one expression are written in SQL, which the server puts in the place of their call. Here and below functions are
+-- called by assignment to a variable nobody reads, as `PERFORM` makes a query of a call.
+CREATE FUNCTION {schema}.commit_durably(p_durably boolean) RETURNS text
+LANGUAGE sql VOLATILE
 AS $$
-DECLARE
-    v_done text;
-BEGIN
-    IF NOT p_durably THEN
-        v_done := set_config('synchronous_commit', 'off', true);
-    ELSIF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
-        v_done := set_config('synchronous_commit', 'on', true);
-    END IF;
-END
+    SELECT CASE
+        WHEN NOT p_durably THEN set_config('synchronous_commit', 'off', true)
+        WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+            set_config('synchronous_commit', 'on', true)
+    END
 $$;
 
 -- Has this transaction's commit wait until the disk, and synchronous standbys, have everything that was committed before.

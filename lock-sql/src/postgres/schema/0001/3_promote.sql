@@ -10,20 +10,16 @@ AS $$ SELECT CASE WHEN p_held THEN p_holder ELSE decode('00', 'hex') || p_holder
 
 -- Tells who listens at this channel. A commit with a notification waits for all others that have one, and fails where their queue
 -- is full, as behind a session that listens and leaves a transaction open: whom nobody tells asks when it renews.
-CREATE FUNCTION {schema}.tell(p_inbox text, p_what text) RETURNS void
-LANGUAGE plpgsql VOLATILE
+CREATE FUNCTION {schema}.tell(p_inbox text, p_what text) RETURNS boolean
+LANGUAGE sql VOLATILE
 AS $$
-DECLARE
-    v_done text;
-BEGIN
-    IF p_inbox <> '' AND pg_notification_queue_usage() < 0.9 THEN
-        v_done := pg_notify(p_inbox, p_what);
-    END IF;
-END
+    SELECT CASE
+        WHEN p_inbox <> '' AND pg_notification_queue_usage() < 0.9 THEN pg_notify(p_inbox, p_what) IS NOT NULL
+    END
 $$;
 
--- The verbs need a transaction in which each statement sees what the one before the lock did, and which may write.
-CREATE FUNCTION {schema}.check_transaction() RETURNS void
+-- Refuses a transaction in which the verbs cannot be done, and says why.
+CREATE FUNCTION {schema}.refuse_transaction() RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
@@ -33,27 +29,34 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'onelock needs transactions of READ COMMITTED' USING ERRCODE = '25001';
     END IF;
-    IF current_setting('transaction_read_only')::boolean THEN
-        PERFORM FROM pg_settings AS s WHERE s.name = 'default_transaction_read_only' AND s.source LIKE '%user%';
-        IF FOUND THEN
-            RAISE EXCEPTION 'the transactions of role % are read-only: default_transaction_read_only', session_user
-                USING ERRCODE = 'OL001';
-        END IF;
-        RAISE EXCEPTION 'transactions are read-only: default_transaction_read_only' USING ERRCODE = '25006';
+    PERFORM FROM pg_settings AS s WHERE s.name = 'default_transaction_read_only' AND s.source LIKE '%user%';
+    IF FOUND THEN
+        RAISE EXCEPTION 'the transactions of role % are read-only: default_transaction_read_only', session_user
+            USING ERRCODE = 'OL001';
     END IF;
+    RAISE EXCEPTION 'transactions are read-only: default_transaction_read_only' USING ERRCODE = '25006';
 END
+$$;
+
+-- The verbs need a transaction in which each statement sees what the one before the lock did, and which may write.
+CREATE FUNCTION {schema}.check_transaction() RETURNS boolean
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT CASE
+        WHEN pg_is_in_recovery() OR current_setting('transaction_isolation') <> 'read committed'
+            OR current_setting('transaction_read_only')::boolean THEN {schema}.refuse_transaction()
+        ELSE true
+    END
 $$;
 
 -- Locks a name until the transaction ends: nobody else changes its line, but for renewals of single entries and what tidies up
 -- behind leases that have ended. An advisory lock makes no row version, and is given in the order in which it was asked for.
-CREATE FUNCTION {schema}.lock_name(p_name text) RETURNS void
-LANGUAGE plpgsql VOLATILE
+CREATE FUNCTION {schema}.lock_name(p_name text) RETURNS boolean
+LANGUAGE sql VOLATILE
 AS $$
-DECLARE
-    v_done text := {schema}.check_transaction();
-BEGIN
-    v_done := pg_advisory_xact_lock({schema}.key_of(p_name));
-END
+    SELECT CASE
+        WHEN {schema}.check_transaction() THEN pg_advisory_xact_lock({schema}.key_of(p_name)) IS NOT NULL
+    END
 $$;
 
 -- Locks several names, in one order, so that two batches never wait for each other.
@@ -221,8 +224,7 @@ DECLARE
     f {schema}.front;
     v_from bigint;
     v_first bigint;
-    v_entries bigint := 0;
-    v_free boolean := false;
+    v_entries bigint;
     v_read bigint := pg_stat_get_xact_blocks_fetched('{schema}.line'::regclass);
 BEGIN
     SELECT t.* INTO f FROM {schema}.front AS t WHERE t.name = p_name ORDER BY t.version DESC LIMIT 1;
@@ -230,15 +232,13 @@ BEGIN
         f.name := p_name;
         f.version := 0;
         f.low := 0;
-        f.holders := 0;
         v_from := 0;
-        v_free := NOT EXISTS (SELECT FROM {schema}.line AS l WHERE l.name = p_name);
     ELSIF coalesce(least(f.due, f.waiter_due) > clock_timestamp(), true) THEN
         RETURN CASE WHEN p_token IS NULL THEN f ELSE {schema}.leave(f, p_token, p_held, p_mode) END;
     ELSE
         v_from := f.waiter;
     END IF;
-    WHILE NOT v_free LOOP
+    LOOP
         SELECT count(*) FILTER (WHERE l.held), left(max(l.mode) FILTER (WHERE l.held), 1),
             sum({schema}.weight_of(l.mode)) FILTER (WHERE l.held), min({schema}.limit_of(l.mode)) FILTER (WHERE l.held),
             max({schema}.limit_of(l.mode)) FILTER (WHERE l.held) > min({schema}.limit_of(l.mode)) FILTER (WHERE l.held),

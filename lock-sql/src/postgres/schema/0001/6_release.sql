@@ -15,7 +15,10 @@ BEGIN
     DELETE FROM {schema}.line AS l
     WHERE l.name = p_name AND l.holder = p_holder AND l.ends > clock_timestamp()
     RETURNING l.token, l.held, l.mode INTO v_token, v_held, v_mode;
-    f := {schema}.settle(p_name, v_token, v_held, v_mode);
+    IF (SELECT t.version FROM {schema}.front AS t WHERE t.name = p_name ORDER BY t.version DESC LIMIT 1) IS NOT NULL
+        OR EXISTS (SELECT FROM {schema}.line AS l WHERE l.name = p_name) THEN
+        f := {schema}.settle(p_name, v_token, v_held, v_mode);
+    END IF;
     RETURN v_token IS NOT NULL;
 END
 $$;
