@@ -34,7 +34,7 @@ pub(super) struct Database {
     pub(super) knows_boot: Cell<bool>,
     clock: Arc<dyn Clock>,
     /// None within where the kernel gives none.
-    notices: OnceCell<Option<Notices>>,
+    pub(super) notices: OnceCell<Option<Notices>>,
     /// `PRAGMA data_version` at the last poll: it changes with every commit of another connection.
     seen: i64,
 }

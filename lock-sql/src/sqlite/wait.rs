@@ -117,10 +117,44 @@ impl Waiters {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use std::time::Duration;
+
     use onelock_core::{BootClock, FencingToken, LockName, Mode};
 
     use super::super::config::SqliteConfig;
     use super::*;
+
+    /// Without notices each process polls, and hundreds of them must leave the processor to those in front.
+    #[tokio::test(start_paused = true)]
+    async fn who_has_others_ahead_polls_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = SqliteConfig::new(folder.path().join("locks.db"));
+        config.poll = Duration::from_secs(1);
+        let mut connection = Connection::new(config, std::sync::Arc::new(BootClock));
+        let fill = |file: &mut Database| {
+            let _ = file.notices.set(None);
+            Ok(file.sql.execute_batch(
+                "WITH RECURSIVE seq(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM seq WHERE n < 81)
+                INSERT INTO onelock_line SELECT n, 'n', unhex(format('%032x', n)), 'x', n = 1, 1 << 62, 0, 0, '' FROM seq",
+            )?)
+        };
+        connection.persist(fill).unwrap();
+        let mut waiters = Waiters::default();
+        let mut wait = |holder| {
+            let (reply, wait) = oneshot::channel();
+            let ticket =
+                Ticket::new(LockName::new("n").unwrap(), HolderId::from_u128(holder), Mode::Exclusive);
+            waiters.add(ticket, reply);
+            wait
+        };
+        let _waits = [wait(81), wait(12)];
+        waiters.poll(&mut connection, false);
+        let began = tokio::time::Instant::now();
+        assert!(!waiters.due(&connection).await);
+        // What the test itself takes is in it, too.
+        let pauses = began.elapsed().as_secs();
+        assert!((11..20).contains(&pauses), "{pauses} pauses with ten ahead of the first");
+    }
 
     #[tokio::test]
     async fn a_notice_is_a_read_of_the_front_of_each_line() {
