@@ -207,6 +207,19 @@ fn a_signal_ends_the_wait_for_a_store_that_is_away() {
     assert_eq!(away(Signal::INT).status.signal(), Some(Signal::INT.as_raw()), "as a shell expects it");
 }
 
+/// It is told to end before it has learnt of an eviction: the store says so when the lock is given back.
+#[test]
+fn a_leader_whose_lock_was_evicted_ends_when_it_is_told_to() {
+    let bench = Bench::sqlite();
+    let leads = bench.spawn(&["elect", "a", "--ttl", "1h", "--", "sh", "-c", BEAT]);
+    until("the first beat", || !bench.history().is_empty());
+    assert_eq!(bench.run(&["evict", "a", "--token", &bench.history()[0]]).code, Some(0));
+    leads.signal(Signal::TERM);
+    let done = leads.finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.contains("lost"), "{done:?}");
+}
+
 /// A candidate runs for months: the processes of a term are waited for once they have ended, also those that the command left behind.
 #[test]
 fn terms_leave_no_ended_processes() {

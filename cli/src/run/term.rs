@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal::SIGTTOU};
 use onelock::{ErrorKind, FencingToken, Guard, Locks, Timestamp};
-use rustix::process::Signal;
 
 use super::bounds::Bounds;
 use super::signals::{Signals, TERMINAL};
@@ -48,10 +47,7 @@ impl Term<'_> {
             say(format_args!("took `{name}` after {time}, token {token}, lease {lease}, at {store}"));
         }
         match self.command(&guard, ttl).await {
-            Ok(end) if !end.lost => {
-                let stopped_by = self.give_back(guard, stays_until).await?.or(end.stopped_by);
-                Ok(End { stopped_by, ..end })
-            }
+            Ok(end) if !end.lost => Ok(self.give_back(guard, stays_until, end).await),
             Err(Failure::Left) => {
                 // Dropping it would give it back.
                 std::mem::forget(guard);
@@ -82,9 +78,9 @@ impl Term<'_> {
         Supervisor { term: self, guard, ward, terminal, ttl }.run().await
     }
 
-    /// Gives the lock back. That it was lost in the last moment of the command counts as lost. The answer is the signal
-    /// that ended the wait for the store.
-    async fn give_back(&mut self, guard: Guard, stays_until: Timestamp) -> Result<Option<Signal>, Failure> {
+    /// Gives the lock back. That it was lost in the last moment of the command counts as lost; a service that was told to
+    /// end ends all the same. A signal ends the wait for the store.
+    async fn give_back(&mut self, guard: Guard, stays_until: Timestamp, end: End) -> End {
         let left = stays_until.saturating_since(self.locks.clock().now());
         let (name, ttl) = (guard.name().clone(), human(guard.ttl().max(left)));
         let unfinished = |why: &dyn fmt::Display| {
@@ -98,15 +94,18 @@ impl Term<'_> {
                 }
                 Ok(()) if self.work.verbose => say(format_args!("gave `{name}` back")),
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::Lost => return Err(error.into()),
+                Err(error) if error.kind() == ErrorKind::Lost => {
+                    let exit = Failure::from(error).report();
+                    return End { exit, lost: true, death: None, ..end };
+                }
                 Err(error) => unfinished(&error),
             },
             () = tokio::time::sleep(GIVE_BACK) => unfinished(&"the store does not answer"),
             signal = self.signals.next_end() => {
                 unfinished(&"onelock was told to end");
-                return Ok(Some(signal));
+                return End { stopped_by: Some(signal), ..end };
             }
         }
-        Ok(None)
+        end
     }
 }
