@@ -200,7 +200,7 @@ async fn address(url: &str) -> Verdict<SocketAddr> {
 fn proxied(url: &str, port: u16) -> Result<String, String> {
     let parsed: StoreUrl = url.parse().map_err(|error: Error| error.to_string())?;
     let scheme = parsed.scheme.as_str();
-    if matches!(scheme, "rediss" | "etcds" | "zks") || url.contains("sslmode=verify") {
+    if matches!(scheme, "rediss" | "etcds" | "zks") || url.contains("=verify") {
         return Err("TLS checks the name of the host: no proxy can be on the way".to_owned());
     }
     if scheme.contains('+') {
@@ -231,9 +231,9 @@ mod tests {
         let by = proxied("redis://u:p%40ss@db.example:6379/3?ttl=5s", 7).unwrap();
         assert_eq!(by, "redis://u:p%40ss@127.0.0.1:7/3?ttl=5s&request_timeout=500ms");
         assert_eq!(proxied("zk://h:1/a", 7).unwrap(), "zk://127.0.0.1:7/a?request_timeout=500ms");
-        for no in
-            ["redis://h", "rediss://h:1", "redis+cluster://h:1", "etcd://a:1,b:1", "memory://", "sqlite:///a"]
-        {
+        let far = ["redis://h", "redis+cluster://h:1", "etcd://a:1,b:1", "memory://", "sqlite:///a"];
+        let named = ["rediss://h:1", "postgres://h:1?sslmode=verify-full", "mysql://h:1/d?tls=verify-full"];
+        for no in far.into_iter().chain(named) {
             assert!(proxied(no, 7).is_err(), "{no}");
         }
     }
