@@ -18,6 +18,12 @@ pub(crate) fn run_if_asked<T: DeserializeOwned>(
     let served = || {
         // Also when it is stopped and cannot see that its input has ended.
         set_parent_process_death_signal(Some(Signal::KILL))?;
+        let told = std::panic::take_hook();
+        // Nobody else sees the panic of a task; those on purpose come past this.
+        std::panic::set_hook(Box::new(move |info| {
+            told(info);
+            std::process::exit(101);
+        }));
         serve(serde_json::from_str(&order).context("the order of a client")?)
     };
     match served() {
@@ -40,4 +46,25 @@ pub(crate) fn start(variable: &str, order: &impl Serialize, output: Stdio) -> Ve
         .context("a client in a process of its own")?;
     let input = child.stdin.take().context("the client's input")?;
     Ok((child, input))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    use super::*;
+
+    const ORDER: &str = "ONELOCK_TEST_OF_A_CLIENT";
+
+    /// The client is this test in a process of its own.
+    #[test]
+    fn a_panic_of_a_task_ends_its_client() {
+        let panics = || drop(std::thread::spawn(|| panic!("of a task")).join());
+        if run_if_asked(ORDER, |()| Ok(panics())).is_some() {
+            return;
+        }
+        let mut client = std::process::Command::new(std::env::current_exe().unwrap());
+        let this = ["--exact", "child::tests::a_panic_of_a_task_ends_its_client"];
+        let ended = client.args(this).env(ORDER, "null").output().unwrap();
+        assert!(!ended.status.success(), "it went on: {ended:?}");
+    }
 }

@@ -167,7 +167,10 @@ fn on_a_runtime(
     };
     let ended = runtime.block_on(AssertUnwindSafe(judged).catch_unwind());
     runtime.shutdown_timeout(WIND_UP);
-    let panics = PANICS.lock().remove(thread);
+    let panics = {
+        let mut panics = PANICS.lock();
+        panics.remove(thread).or_else(|| panics.remove(""))
+    };
     let verdict = match ended {
         Ok(verdict) => verdict,
         Err(payload) => Err(Stop::Failed(format!("the case panicked: {}", text_of(&*payload)))),
@@ -183,7 +186,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// The first panic on a thread of each case.
+/// The first panic on a thread of each case; without a name, on one beside them, which fails the case that ends next.
 static PANICS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// Notes panics in tasks, which nobody else would see.
@@ -194,9 +197,9 @@ fn watch_panics() {
         std::panic::set_hook(Box::new(move |info| {
             let text = text_of(info.payload());
             let at = info.location().map(ToString::to_string).unwrap_or_default();
-            if let Some(thread) = std::thread::current().name() {
-                PANICS.lock().entry(thread.to_owned()).or_insert_with(|| format!("{text} at {at}"));
-            }
+            let thread = std::thread::current();
+            let case = thread.name().filter(|name| name.contains("::")).unwrap_or_default();
+            PANICS.lock().entry(case.to_owned()).or_insert_with(|| format!("{text} at {at}"));
             before(info);
         }));
     });
@@ -205,4 +208,31 @@ fn watch_panics() {
 fn text_of(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no text)".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aside::Aside;
+    use crate::harness::memory::Memory;
+
+    #[test]
+    fn a_panic_beside_a_case_fails_it() {
+        const BESIDE: Case = Case {
+            name: "beside",
+            clauses: &[],
+            needs: &[],
+            limit: COME_UP,
+            body: |_| {
+                Box::pin(async {
+                    let aside = Aside::start()?;
+                    let _panicked = aside.handle.spawn(async { panic!("of a task beside it") }).await;
+                    aside.end().await
+                })
+            },
+        };
+        let harness: Arc<dyn Harness> = Arc::new(Memory::new());
+        let (verdict, _) = recorded(&harness, &BESIDE, Extent::default());
+        assert!(verdict.is_err_and(|stop| stop.to_string().contains("of a task beside it")));
+    }
 }

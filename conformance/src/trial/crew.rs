@@ -22,6 +22,7 @@ use super::work::Work;
 use crate::case::Need;
 use crate::child;
 use crate::ctx::{Ctx, PATIENCE, within};
+use crate::ensure;
 use crate::faults::Link;
 use crate::harness::Harness;
 use crate::servers::{data_folder, signal_process};
@@ -265,8 +266,9 @@ impl Client {
     /// Kills it and starts another in its place.
     ///
     /// # Errors
-    /// When that fails.
+    /// When that fails, or it had ended by itself.
     pub async fn replace(&self, seed: u64) -> Verdict {
+        ensure!(!self.has_ended().await?, "client {} has ended; it said why", self.number);
         let mut body = self.body.lock().await;
         if let Body::Process { child, .. } = &mut *body {
             child.kill().await?;
@@ -320,4 +322,40 @@ impl Client {
 fn process(order: &ClientOrder) -> Verdict<Body> {
     let (child, input) = child::start(ORDER, order, Stdio::null())?;
     Ok(Body::Process { child: Box::new(child), input })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+    use super::*;
+
+    /// Another in its place would hide why.
+    #[tokio::test]
+    async fn who_has_ended_by_itself_is_not_replaced() {
+        if std::env::var_os(ORDER).is_some() {
+            // In its place.
+            return;
+        }
+        let plan = Plan {
+            lease: PATIENCE,
+            modes: false,
+            fifo: true,
+            fencing: true,
+            delay: false,
+            worked: false,
+            resource: 0,
+        };
+        let folder = data_folder().unwrap();
+        let journal = folder.path().join("client-0.jsonl");
+        let order = ClientOrder { plan, number: 0, url: String::new(), journal, seed: 0 };
+        let mut child = tokio::process::Command::new("false").stdin(Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let id = rustix::process::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+        waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        let body = tokio::sync::Mutex::new(Body::Process { child: Box::new(child), input });
+        let client = Client { number: 0, link: Link::new(), order, journals: Mutex::new(Vec::new()), body };
+        assert!(client.replace(1).await.is_err());
+    }
 }
