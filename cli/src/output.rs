@@ -77,17 +77,6 @@ pub(crate) fn human(time: Duration) -> String {
     humantime::format_duration(Duration::new(time.as_secs(), millis * 1_000_000)).to_string()
 }
 
-/// A place in a line, as people count: `1st`, `2nd`, `3rd`, `4th`.
-pub(crate) fn ordinal(place: usize) -> String {
-    let ending = match (place % 10, place % 100) {
-        (1, tens) if tens != 11 => "st",
-        (2, tens) if tens != 12 => "nd",
-        (3, tens) if tens != 13 => "rd",
-        _ => "th",
-    };
-    format!("{place}{ending}")
-}
-
 /// Text from elsewhere without what would steer a terminal, or turn the rest of a line round.
 pub(crate) fn clean(text: &str) -> String {
     let turns = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -102,14 +91,6 @@ mod tests {
     fn nothing_from_a_store_steers_the_terminal() {
         assert_eq!(clean("a\u{1b}[31mb\n"), "a\u{FFFD}[31mb\u{FFFD}");
         assert_eq!(clean("me\u{202e}you \u{9b}\u{2067}ü"), "me\u{FFFD}you \u{FFFD}\u{FFFD}ü");
-    }
-
-    #[test]
-    fn places_are_counted_as_people_do() {
-        let places = [1, 2, 3, 4, 11, 12, 13, 21, 22, 103, 111, 1_000];
-        let words =
-            ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "103rd", "111th", "1000th"];
-        assert_eq!(places.map(ordinal), words);
     }
 
     #[test]

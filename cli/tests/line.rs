@@ -92,7 +92,7 @@ fn waiters_are_told_their_places(bench: &Bench) {
     let table = bench.run(&["status", "a"]).out;
     let lines: Vec<_> = table.lines().collect();
     for (line, state) in
-        lines[1..].iter().zip(["holds ", "waits, 1st in line ", "waits, 2nd in line ", "waits, 3rd in line "])
+        lines[1..].iter().zip(["holds ", "waits, place 1 ", "waits, place 2 ", "waits, place 3 "])
     {
         assert!(line.starts_with(state), "{table}");
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Entry;
 use crate::args::Name;
 use crate::exit::{Exit, Outcome};
-use crate::output::{human, json, line, ordinal, table};
+use crate::output::{human, json, line, table};
 use crate::store;
 
 #[derive(Debug, Parser)]
@@ -48,7 +48,7 @@ pub(crate) async fn status(url: Option<String>, args: StatusArgs) -> Outcome {
         line(format_args!("{name} is free"))?;
     } else {
         let holders = holders.iter().map(|entry| row("holds".into(), entry));
-        let waits = |(entry, place)| row(format!("waits, {} in line", ordinal(place)), entry);
+        let waits = |(entry, place)| row(format!("waits, place {place}"), entry);
         let rows = holders.chain(waiters.iter().zip(1..).map(waits));
         table(&["STATE", "TOKEN", "MODE", "AGE", "LEASE LEFT", "NOTE"], rows)?;
     }
