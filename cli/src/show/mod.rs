@@ -15,11 +15,8 @@ pub(crate) mod watch;
 
 use std::time::{Duration, SystemTime};
 
-use onelock::{EntryView, Error, FencingToken, ForeignView, Mode, Snapshot};
+use onelock::{EntryView, FencingToken, ForeignView, Mode, Snapshot};
 use serde::{Serialize, Serializer};
-
-use crate::exit::Failure;
-use crate::output::say;
 
 /// What is said of a holder that is not of onelock, where others have their note.
 const FOREIGN: &str = "not onelock";
@@ -82,29 +79,4 @@ fn millis<S: Serializer>(time: &Option<Duration>, out: S) -> Result<S::Ok, S::Er
 /// A moment of the calendar, in UTC.
 fn moment(at: SystemTime) -> String {
     humantime::format_rfc3339_millis(at).to_string()
-}
-
-/// A store that is away while it is looked at again and again: said once for each outage.
-#[derive(Default)]
-struct Away(bool);
-
-impl Away {
-    /// What was seen; `None` while the store is away.
-    ///
-    /// # Errors
-    /// One that no retry mends.
-    fn over<T>(&mut self, seen: Result<T, Error>) -> Result<Option<T>, Failure> {
-        match seen {
-            Err(error) if error.is_retryable() => {
-                if !std::mem::replace(&mut self.0, true) {
-                    say(format_args!("waiting for the store: {error}"));
-                }
-                Ok(None)
-            }
-            seen => {
-                self.0 = false;
-                Ok(Some(seen?))
-            }
-        }
-    }
 }

@@ -8,10 +8,10 @@ use clap::Parser;
 use onelock::{FencingToken, LockName, Locks, Snapshot};
 use serde::Serialize;
 
-use super::{Away, Entry, moment};
+use super::{Entry, moment};
 use crate::args::Name;
 use crate::exit::{EXIT_CODES, Failure, Outcome};
-use crate::output::{clean, json, line, reader_left};
+use crate::output::{clean, json, line, reader_left, say};
 use crate::store;
 
 #[derive(Debug, Parser)]
@@ -44,14 +44,22 @@ pub(crate) async fn watch(url: Option<String>, args: WatchArgs) -> Outcome {
 }
 
 async fn follow(locks: &Locks, name: &LockName, args: &WatchArgs) -> Result<Infallible, Failure> {
-    let (mut seen, mut away) = (None, Away::default());
+    let (mut seen, mut away) = (None, false);
     loop {
-        if let Some(snapshot) = away.over(locks.inspect(name).await)? {
-            let now = LineView::of(snapshot);
-            for (event, entry) in now.since(seen.as_ref()) {
-                tell(name, event, entry, args.json)?;
+        match locks.inspect(name).await {
+            Err(error) if error.is_retryable() => {
+                // Once for each outage.
+                if !std::mem::replace(&mut away, true) {
+                    say(format_args!("waiting for the store: {error}"));
+                }
             }
-            seen = Some(now);
+            looked => {
+                let now = LineView::of(looked?);
+                for (event, entry) in now.since(seen.as_ref()) {
+                    tell(name, event, entry, args.json)?;
+                }
+                (seen, away) = (Some(now), false);
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(args.interval) => {}
