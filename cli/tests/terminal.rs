@@ -165,6 +165,20 @@ fn every_terminal_is_told_what_is_waited_for() {
     }
 }
 
+/// The shell's user types at the place where the line would be drawn again and again.
+#[test]
+fn a_job_in_the_background_draws_nothing() {
+    let bench = Bench::sqlite();
+    let _first = bench.spawn(&["run", "a", "--", "bash", "-c", WORK]);
+    bench.wait_for_line("up");
+    let mut terminal = Terminal::open(&bench);
+    terminal.types("TERM=xterm $ONELOCK run a -- sh -c 'echo next >> $HIST' &\n");
+    terminal.wait_for("onelock: waiting for `a`");
+    go(&bench);
+    bench.wait_for_line("next");
+    assert!(!terminal.shown().contains("\u{1b}[2K"), "{}", terminal.shown());
+}
+
 #[test]
 fn ctrl_z_says_how_long_the_command_has() {
     let bench = Bench::sqlite();

@@ -1,7 +1,6 @@
 //! Taking the lock, and saying who has it meanwhile.
 
 use std::cell::Cell;
-use std::io::IsTerminal as _;
 use std::time::{Duration, Instant, SystemTime};
 
 use console::{Term, truncate_str};
@@ -10,6 +9,7 @@ use rustix::process::Signal;
 
 use super::signals::Signals;
 use super::terminal;
+use crate::deadman::group;
 use crate::exit::Failure;
 use crate::output::{clean, human, put, say};
 use crate::store;
@@ -183,9 +183,7 @@ pub(super) async fn interrupted(signals: &mut Signals) -> Signal {
 /// in one line.
 async fn announce(locks: &Locks, lock: &Lock, answered: &Cell<bool>) -> std::convert::Infallible {
     tokio::time::sleep(PATIENCE).await;
-    let draws =
-        std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-    let spinner = draws.then(|| Spinner(Instant::now()));
+    let spinner = draws().then(|| Spinner(Instant::now()));
     loop {
         let news = match locks.inspect(lock.name()).await {
             Ok(line) => news(&line),
@@ -247,6 +245,12 @@ fn holder(entry: &EntryView) -> String {
     format!("{who}, token {}{}", entry.token, since.unwrap_or_default())
 }
 
+/// Whether the terminal can draw a line anew, and is our job's: another one's user may be typing there.
+fn draws() -> bool {
+    let ours = rustix::termios::tcgetpgrp(std::io::stderr()).is_ok_and(|job| Some(job) == group::own());
+    ours && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
 /// A line on the terminal that goes away with its end. No thread draws it: one that a stopped terminal keeps (Ctrl-S) would
 /// keep this one, too.
 struct Spinner(Instant);
@@ -256,7 +260,7 @@ impl Spinner {
     async fn show(&self, text: &str) {
         for sign in "⠁⠂⠄⡀⢀⠠⠐⠈".chars() {
             let line = format!("{sign} {}s {}", self.0.elapsed().as_secs(), clean(text));
-            put(&format!("\r\x1b[2K{}", truncate_str(&line, Term::stderr().size().1.into(), "…")), 0);
+            draw(&truncate_str(&line, Term::stderr().size().1.into(), "…"));
             tokio::time::sleep(NEWS / 8).await;
         }
     }
@@ -264,7 +268,13 @@ impl Spinner {
 
 impl Drop for Spinner {
     fn drop(&mut self) {
-        put("\r\x1b[2K", 0);
+        draw("");
+    }
+}
+
+fn draw(line: &str) {
+    if draws() {
+        put(&format!("\r\x1b[2K{line}"), 0);
     }
 }
 
