@@ -142,6 +142,22 @@ fn a_command_that_ends_is_run_again_elsewhere(bench: &Bench) {
     }
 }
 
+/// A command that cannot run would keep the store busy.
+#[test]
+fn a_pause_of_nothing_grows_too() {
+    let bench = Bench::sqlite();
+    let brief = r#"echo "$ONELOCK_TOKEN" >> "$HIST"; exit 3"#;
+    let candidate = bench.spawn(&["elect", "a", "--pause", "0s", "--", "sh", "-c", brief]);
+    until("four terms", || bench.history().len() >= 4);
+    candidate.signal(Signal::TERM);
+    let done = candidate.finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(
+        ["0s", "1ms", "2ms"].iter().all(|pause| done.err.contains(&format!("again in {pause}\n"))),
+        "{done:?}"
+    );
+}
+
 /// A server that keeps what it answered is killed and started again: once at once, and once after the lease has ended.
 #[test]
 fn one_of_three_runs_through_a_restart_of_the_store() {

@@ -104,6 +104,6 @@ async fn stand(
             () = tokio::time::sleep(pause) => {}
             signal = signals.next_end() => return Ok(signal),
         }
-        pause = (pause * 2).min(args.max_pause).max(args.pause);
+        pause = (pause * 2).max(Duration::from_millis(1)).min(args.max_pause).max(args.pause);
     }
 }
