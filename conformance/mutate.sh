@@ -224,6 +224,9 @@ fault "at_least: a release ends it" $client/give_back.rs \
 fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
     "s/ and string\.sub\(alone, 1, 33\) == holder \.\. ' ' then/ then/" \
     redis owner_only
+fault "Redis: all namespaces are one" lock-redis/src/keys.rs \
+    's/prefix: config\.namespace\.clone\(\),/prefix: crate::RedisConfig::default().namespace,/' \
+    redis name_pairs_never_meet
 fault "Redis: expired holders stay" lock-redis/src/scripts/line.lua \
     "s/local dropped = sweep\(O\)\n/local dropped = false\n/" \
     redis expired_among_living_holders

@@ -1,10 +1,11 @@
 //! Bad input: names, leases, settings, URLs; and secrets.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::client::Locks;
-use onelock_core::{ErrorKind, HolderId, LockName, Page, Release, Settings, Standing};
+use onelock_core::{Backend, ErrorKind, HolderId, LockName, Page, Release, Settings, Standing};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, answered, exclusive, held, leased, listed, refused, ticket, trying};
@@ -116,6 +117,31 @@ async fn name_pairs_never_meet(ctx: &Ctx) -> Verdict {
         for guard in [first, second].into_iter().flatten() {
             guard.release().await?;
         }
+    }
+    match ctx.store().connect_beside().await? {
+        Some(beside) => namespaces_never_meet(locks.backend(), &beside).await,
+        None => Ok(()),
+    }
+}
+
+/// What is in one namespace neither blocks, is seen in nor is ended from another one of the same server.
+async fn namespaces_never_meet(here: &Arc<dyn Backend>, beside: &Arc<dyn Backend>) -> Verdict {
+    let (name, alone) = (crate::ctx::name("a")?, crate::ctx::name("b")?);
+    let (one, two, other) =
+        (trying(exclusive(&name)?), trying(exclusive(&alone)?), trying(exclusive(&name)?));
+    held(here, &one).await?;
+    held(here, &two).await?;
+    let grant = held(beside, &other).await?;
+    let holders = beside.inspect(&name).await?.holders;
+    let tokens: Vec<_> = holders.iter().map(|holder| holder.token).collect();
+    ensure_eq!(tokens, [grant.token], "who holds beside");
+    if beside.capabilities().list {
+        let names: Vec<_> = listed(beside, "", Page::MAX).await?.into_iter().map(|seen| seen.name).collect();
+        ensure_eq!(names, [name], "the names beside");
+    }
+    ensure_eq!(beside.release(&two.ticket()).await?, Release::NotHeld, "a release from beside");
+    for (backend, request) in [(here, one), (here, two), (beside, other)] {
+        ensure_eq!(backend.release(&request.ticket()).await?, Release::Released, "{:?}", request.name);
     }
     Ok(())
 }

@@ -95,6 +95,11 @@ impl Store for Fresh {
         self.connect_by(&self.link).await
     }
 
+    async fn connect_beside(&self) -> Verdict<Option<Arc<dyn Backend>>> {
+        let beside = MemoryStore::new(Memory::new().clock());
+        Ok(Some((self.wrap)(Arc::new(MemoryBackend::new(&beside)))))
+    }
+
     async fn requests(&self) -> Verdict<u64> {
         Ok(self.link.requests.get())
     }

@@ -89,6 +89,11 @@ pub trait Store: Send + Sync {
         Ok(open_by(&self.driver()?, &self.url()?).await?)
     }
 
+    /// A new client of another namespace of the same server; `None` where there is but one.
+    async fn connect_beside(&self) -> Verdict<Option<Arc<dyn Backend>>> {
+        Ok(None)
+    }
+
     /// Where clients in other processes find it.
     fn url(&self) -> Verdict<String> {
         Err(undone(Need::Processes))

@@ -82,6 +82,8 @@ pub(crate) enum Fault {
     NamesFolded,
     /// Names are cut.
     NamesCut,
+    /// All namespaces are one.
+    OneNamespace,
     /// `raise` does not look at the entry.
     RaiseWithoutOwnerCheck,
     /// `raise` looks at the number, and not whose entry it is.
@@ -134,6 +136,7 @@ pub(crate) const WRAPPED: &[(Fault, &[&str])] = &[
     (Fault::ListsEverything, &["list_by_prefix"]),
     (Fault::NamesFolded, &["hostile_names", "name_pairs_never_meet"]),
     (Fault::NamesCut, &["hostile_names"]),
+    (Fault::OneNamespace, &["name_pairs_never_meet"]),
     (Fault::RaiseWithoutOwnerCheck, &["raise_while_ours"]),
     (Fault::RaiseByAnybody, &["raise_while_ours"]),
     (Fault::RaiseDoesNothing, &["raise_while_ours"]),

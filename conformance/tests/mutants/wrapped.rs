@@ -1,7 +1,7 @@
 //! The wrong ways of a store, each around the memory store, which does the rest right.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -25,6 +25,8 @@ struct Shared {
     numbers: Mutex<HashMap<HolderId, FencingToken>>,
     /// The requests that wait, by name.
     waiting: Mutex<HashMap<LockName, Vec<Request>>>,
+    /// The namespace of the first client.
+    first: OnceLock<Arc<dyn Backend>>,
 }
 
 #[derive(Debug)]
@@ -361,7 +363,10 @@ impl Backend for Mutant {
 /// The memory store with this fault.
 pub(crate) fn harness(fault: Fault) -> Arc<dyn Harness> {
     let shared = Arc::new(Shared::default());
-    Arc::new(Memory::wrapped("mutant", move |inner| {
+    Arc::new(Memory::wrapped("mutant", move |mut inner| {
+        if fault == Fault::OneNamespace {
+            inner = Arc::clone(shared.first.get_or_init(|| inner));
+        }
         Arc::new(Mutant { inner, fault, shared: Arc::clone(&shared), own: Mutex::new(0) })
     }))
 }

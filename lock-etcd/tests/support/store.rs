@@ -146,6 +146,13 @@ impl Store for Running {
         Ok(DRIVER)
     }
 
+    async fn connect_beside(&self) -> Verdict<Option<Arc<dyn Backend>>> {
+        // The user of the others has no rights there.
+        let user = if self.restricted { format!("root:{PASSWORD}@") } else { String::new() };
+        let url = format!("etcd://{user}{}?namespace=beside/", self.member()?.address());
+        Ok(Some(open_by(&DRIVER, &url).await?))
+    }
+
     fn url(&self) -> Verdict<String> {
         let addresses: Vec<_> = self.members.iter().map(Member::address).collect();
         Ok(self.by(&addresses))
