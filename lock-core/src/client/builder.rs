@@ -10,7 +10,7 @@ use crate::backend::{Backend, Note};
 use crate::capabilities::Capabilities;
 use crate::client::background::Background;
 use crate::client::schedule::Schedule;
-use crate::client::tries::Turns;
+use crate::client::tries::turns;
 use crate::client::{Client, Locks, renewer, runtime};
 use crate::clock::{BootClock, Clock};
 use crate::config::Settings;
@@ -138,7 +138,7 @@ impl Builder {
             runtime,
             schedule: Schedule::default(),
             background: Background::default(),
-            turns: Turns::default(),
+            turns: turns(),
             closed: AtomicBool::new(false),
             observers,
         });

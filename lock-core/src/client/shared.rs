@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use super::background::Background;
 use super::entry::Upkeep;
 use super::schedule::Schedule;
 use super::settings::Settings;
-use super::tries::Turns;
 use crate::around::observer::Observers;
 use crate::backend::{Backend, Info, Note};
 use crate::capabilities::Capabilities;
@@ -32,7 +32,7 @@ pub(crate) struct Client {
     pub(crate) runtime: Handle,
     pub(crate) schedule: Schedule,
     pub(crate) background: Background,
-    pub(super) turns: Turns,
+    pub(super) turns: Semaphore,
     pub(crate) closed: AtomicBool,
     /// `None` when nobody observes.
     pub(crate) observers: Option<Arc<Observers>>,

@@ -12,18 +12,13 @@ use crate::error::{Error, Result};
 const AT_ONCE: usize = 8;
 
 /// The turns of such releases, of a client or of a member of a quorum.
-#[derive(Debug)]
-pub(crate) struct Turns(Semaphore);
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self(Semaphore::new(AT_ONCE))
-    }
+pub(crate) fn turns() -> Semaphore {
+    Semaphore::new(AT_ONCE)
 }
 
 /// The tries of one release.
 pub(crate) struct Tries<'a> {
-    turns: Option<&'a Turns>,
+    turns: Option<&'a Semaphore>,
     /// Of the try that is under way, unless that is the first.
     turn: Option<SemaphorePermit<'a>>,
     /// When the first one failed.
@@ -33,7 +28,7 @@ pub(crate) struct Tries<'a> {
 
 impl<'a> Tries<'a> {
     /// The first try waits for no other; the later ones take `turns`, which a caller that may stop polling must not.
-    pub(crate) fn new(turns: Option<&'a Turns>) -> Self {
+    pub(crate) fn new(turns: Option<&'a Semaphore>) -> Self {
         Self { turns, turn: None, failed: None, pause: Duration::from_millis(10) }
     }
 
@@ -46,7 +41,7 @@ impl<'a> Tries<'a> {
         }
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(Duration::from_secs(1));
-        if let Some(Turns(turns)) = self.turns {
+        if let Some(turns) = self.turns {
             let turn = timeout(limit.saturating_sub(failed.elapsed()), turns.acquire()).await;
             self.turn = turn.ok().and_then(|turn| turn.ok());
         }

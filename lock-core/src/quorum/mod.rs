@@ -79,7 +79,7 @@ use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, S
 use crate::capabilities::Capabilities;
 use crate::client::background::Background;
 use crate::client::runtime;
-use crate::client::tries::Turns;
+use crate::client::tries::turns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::round_up;
 use crate::name::LockName;
@@ -213,7 +213,7 @@ impl Quorum {
         let shared = Shared {
             capabilities,
             distinct: compare.then(|| Distinct::new(members.len())),
-            turns: members.iter().map(|_| Turns::default()).collect(),
+            turns: members.iter().map(|_| turns()).collect(),
             members,
             gates,
             watching: Mutex::default(),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::gate::MemberGate;
@@ -13,7 +14,6 @@ use super::votes::Distinct;
 use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
 use crate::client::background::Background;
-use crate::client::tries::Turns;
 use crate::error::{Error, ErrorKind};
 use crate::holder::{HolderId, HolderMap};
 use crate::toolkit::Mutex;
@@ -38,7 +38,7 @@ pub(super) struct Shared {
     /// Tasks under way that nobody waits for.
     pub(super) background: Background,
     /// By member, of releases that are repeated.
-    pub(super) turns: Vec<Turns>,
+    pub(super) turns: Vec<Semaphore>,
     pub(super) closed: AtomicBool,
     /// The largest token epoch that was asked for: members are compared under it.
     pub(super) epoch: AtomicU16,
