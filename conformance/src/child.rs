@@ -58,8 +58,11 @@ mod tests {
     /// The client is this test in a process of its own.
     #[test]
     fn a_panic_of_a_task_ends_its_client() {
-        let panics = || drop(std::thread::spawn(|| panic!("of a task")).join());
-        if run_if_asked(ORDER, |()| Ok(panics())).is_some() {
+        let panics = |()| {
+            drop(std::thread::spawn(|| panic!("of a task")).join());
+            Ok(())
+        };
+        if run_if_asked(ORDER, panics).is_some() {
             return;
         }
         let mut client = std::process::Command::new(std::env::current_exe().unwrap());
