@@ -176,7 +176,9 @@ fn on_a_runtime(
         Err(payload) => Err(Stop::Failed(format!("the case panicked: {}", text_of(&*payload)))),
     };
     match panics {
-        Some(text) if verdict.is_ok() => Err(Stop::Failed(format!("a task panicked: {text}"))),
+        Some(text) if !matches!(verdict, Err(Stop::Failed(_))) => {
+            Err(Stop::Failed(format!("a task panicked: {text}")))
+        }
         _ => verdict,
     }
 }

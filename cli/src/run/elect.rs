@@ -101,8 +101,9 @@ async fn stand(
         }
         say(format_args!("standing for `{}` again in {}", lock.name(), human(pause)));
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            biased;
             signal = signals.next_end() => return Ok(signal),
+            () = tokio::time::sleep(pause) => {}
         }
         pause = (pause * 2).max(Duration::from_millis(1)).min(args.max_pause).max(args.pause);
     }

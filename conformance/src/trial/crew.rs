@@ -1,5 +1,6 @@
 //! The clients of a trial: processes of their own, or tasks where the store lives in one process.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
@@ -272,6 +273,9 @@ impl Client {
         let mut body = self.body.lock().await;
         if let Body::Process { child, .. } = &mut *body {
             child.kill().await?;
+            // By itself, just before.
+            let ended = child.wait().await?;
+            ensure!(ended.signal().is_some(), "client {} has ended; it said why", self.number);
         }
         let next = self.order.journal.with_extension(format!("{seed}.jsonl"));
         *body = process(&ClientOrder { journal: next.clone(), seed, ..self.order.clone() })?;
