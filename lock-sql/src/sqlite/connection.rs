@@ -4,7 +4,8 @@
 //! them leave the processor no time for the one who writes. So a connection that finds the file busy first takes a `flock` on
 //! the write-ahead log, for which the kernel keeps a queue in the order of arrival, and only its head tries again. SQLite has no
 //! locks on the log itself, so closing this handle of it drops none. The queue is about order and load only: who is in it for
-//! `TURN` tries once and goes on waiting, so a process that is stopped at the head takes nobody with it.
+//! `TURN` tries once and goes on waiting, so a process that is stopped at the head takes nobody with it. Without its order, where who
+//! gets the `flock` tries soon and the others rarely, a rare writer among busy ones starves up to `busy_timeout`.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
