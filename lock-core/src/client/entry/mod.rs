@@ -222,8 +222,8 @@ impl Entry {
         })
     }
 
-    /// No caller has the hold any more, unless `others` have it, who are told whether it is over: until one receives it, it is not
-    /// renewed.
+    /// No caller has the hold any more, unless `others` have it, which is called with whether it is over: until one receives it, it
+    /// is not renewed.
     pub(crate) fn take_back(&self, now: Timestamp, others: impl FnOnce(bool) -> bool) {
         self.step(now, |state, view| {
             // In one step with the look at the others: one of them may receive it just now.

@@ -1,8 +1,8 @@
 -- Whether this transaction's commit is answered only when it is on the disk, and on synchronous standbys, whatever the
 -- session says; or at once. What is committed at once reaches the disk in order, before all that is committed after it.
 --
--- Functions of one expression are written in SQL, which the server puts in the place of their call. Here and below functions are
--- called by assignment to a variable nobody reads, as `PERFORM` makes a query of a call.
+-- Functions of one expression are written in SQL: the server inlines them. Here and below functions are called by assignment to a
+-- variable nobody reads, as `PERFORM` makes a query of a call.
 CREATE FUNCTION {schema}.commit_durably(p_durably boolean) RETURNS text
 LANGUAGE sql VOLATILE
 AS $$
