@@ -57,7 +57,9 @@ impl Epochs {
             if known.is_none() {
                 let connection = session.handle().map_err(fail)?.state_watcher();
                 known = read(session, &path).await?;
-                *self.0.lock() = known.map(|known| (connection, known));
+                // Where this join has learned nothing, what another one has learned meanwhile stays.
+                let mut noted = self.0.lock();
+                *noted = known.map(|known| (connection, known)).or(noted.take());
             }
             let Some(Known { epoch: newest, version }) = known else { continue };
             epoch.check(newest)?;

@@ -16,6 +16,7 @@ use onelock_core::{
 use tokio::io::copy;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::support::counter::Counter;
 use crate::support::harness::open;
 use crate::{backed_up, eventually, raw, restored, url};
 
@@ -53,6 +54,25 @@ async fn a_client_that_knew_a_smaller_epoch_is_refused() -> Verdict {
         ensure_eq!(line.holders.len() + line.waiters.len(), usize::from(round % 2), "round {round}: entries");
         // What holds is not touched.
         ensure_eq!(other.release(&ticket(&holder, token)).await?, Release::Released, "round {round}");
+    }
+    Ok(())
+}
+
+/// The first two joins of a session both make the node of the epochs, and one is late: that takes nothing from what the other
+/// has learned, or it would leave the line that it stands in, and join again behind everybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_joins_keep_their_places() -> Verdict {
+    const MULTI: i32 = 14;
+    let server = ZkServer::start(Setup::default()).await?;
+    let names = [name("one")?, name("two")?];
+    for round in 0..30 {
+        let counter = Counter::start(server.address(), &format!("/fresh-{round}"))?;
+        let client = open(&format!("zk://{}/fresh-{round}?tick=200ms", counter.address())).await?;
+        let requests = [exclusive(&names[0])?, exclusive(&names[1])?];
+        let (one, two) = join!(held(&client, &requests[0]), held(&client, &requests[1]));
+        one.and(two)?;
+        ensure_eq!(counter.counts().by_code()[&MULTI], 2, "transactions of two joins in round {round}");
+        client.close().await?;
     }
     Ok(())
 }
