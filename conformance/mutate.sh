@@ -35,6 +35,7 @@ fault() {
     redis) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-redis --test conformance ;;
     zookeeper) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-zk --test conformance ;;
     postgres) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-sql --features postgres --test conformance_postgres ;;
+    postgres-session) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-sql --features postgres --test conformance_postgres_session ;;
     sessions) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-sql --features postgres --test session ;;
     sqlite) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-sql --features sqlite --test conformance_sqlite ;;
     quorum) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-conformance --test quorum_suite ;;
@@ -227,6 +228,9 @@ fault "Redis: release without the owner check" lock-redis/src/scripts/release.lu
 fault "Redis: all namespaces are one" lock-redis/src/keys.rs \
     's/prefix: config\.namespace\.clone\(\),/prefix: crate::RedisConfig::default().namespace,/' \
     redis name_pairs_never_meet
+fault "session locks: all namespaces are one" lock-sql/src/session/names.rs \
+    's/"onelock session", space, /"onelock session", "", /' \
+    postgres-session name_pairs_never_meet
 fault "Redis: expired holders stay" lock-redis/src/scripts/line.lua \
     "s/local dropped = sweep\(O\)\n/local dropped = false\n/" \
     redis expired_among_living_holders

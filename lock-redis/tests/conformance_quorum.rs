@@ -114,6 +114,12 @@ impl Store for Running {
         Ok(DRIVER)
     }
 
+    async fn connect_beside(&self) -> Verdict<Option<Arc<dyn Backend>>> {
+        let members = self.servers.iter().map(|server| format!("redis://{}", server.address()));
+        let url = quorum_of(members, ("request_timeout=5s%26namespace=onelock2", "5s"));
+        Ok(Some(open_by(&DRIVER, &url).await?))
+    }
+
     fn url(&self) -> Verdict<String> {
         let members = self.servers.iter().map(|server| format!("redis://{}", server.address()));
         Ok(quorum_of(members, PATIENT))

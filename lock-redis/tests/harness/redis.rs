@@ -113,7 +113,7 @@ impl Store for Running {
 
     async fn connect_beside(&self) -> Verdict<Option<Arc<dyn Backend>>> {
         // The user of the others has no rights there.
-        let url = format!("redis://{}{PATIENT}&namespace=beside", self.server.address());
+        let url = format!("redis://{}{PATIENT}&namespace=onelock2", self.server.address());
         Ok(Some(open_by(&self.driver, &url).await?))
     }
 

@@ -147,6 +147,11 @@ impl Store for Running {
         Ok(open_by(&self.driver, &format!("{}{PATIENT}", self.url()?)).await?)
     }
 
+    async fn connect_beside(&self) -> Verdict<Option<Arc<dyn Backend>>> {
+        let url = format!("{}{PATIENT}&namespace=onelock2", self.url()?);
+        Ok(Some(open_by(&self.driver, &url).await?))
+    }
+
     fn url(&self) -> Verdict<String> {
         Ok(self.group()?.url())
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onelock_conformance::faults::{Link, Proxies};
-use onelock_conformance::harness::{Certificates, Credentials, PASSWORD, Store, Tls};
+use onelock_conformance::harness::{Certificates, Credentials, PASSWORD, Store, Tls, open_by};
 use onelock_conformance::servers::free_port;
 use onelock_conformance::verdict::Verdict;
-use onelock_core::Driver;
+use onelock_core::{Backend, Driver};
 
 use super::counter::Counter;
 use super::{Admin as _, MariaDb};
@@ -55,6 +55,13 @@ impl Running {
 impl Store for Running {
     fn driver(&self) -> Verdict<Driver> {
         Ok(self.kind.driver)
+    }
+
+    async fn connect_beside(&self) -> Verdict<Option<Arc<dyn Backend>>> {
+        // The user of the others may not make it.
+        let (scheme, port) = (self.scheme(), self.server.port());
+        let url = format!("{scheme}://root@127.0.0.1:{port}/locks?namespace=onelock_2");
+        Ok(Some(open_by(&self.kind.driver, &url).await?))
     }
 
     fn url(&self) -> Verdict<String> {

@@ -6,9 +6,9 @@ use super::pgbouncer::PgBouncer;
 use async_trait::async_trait;
 use onelock_conformance::Verdict;
 use onelock_conformance::faults::{Link, Proxies};
-use onelock_conformance::harness::{Certificates, Credentials, PASSWORD, Store, Tls};
+use onelock_conformance::harness::{Certificates, Credentials, PASSWORD, Store, Tls, open_by};
 use onelock_conformance::servers::free_port;
-use onelock_core::Driver;
+use onelock_core::{Backend, Driver};
 use sqlx::{Executor as _, Row as _};
 
 use super::{Admin as _, PostgresServer};
@@ -57,6 +57,13 @@ impl Running {
 impl Store for Running {
     fn driver(&self) -> Verdict<Driver> {
         Ok(self.kind.driver)
+    }
+
+    async fn connect_beside(&self) -> Verdict<Option<Arc<dyn Backend>>> {
+        // The role of the others may not make it.
+        let (scheme, port) = (self.scheme(), self.server.port());
+        let url = format!("{scheme}://postgres@127.0.0.1:{port}/postgres?namespace=onelock_2");
+        Ok(Some(open_by(&self.kind.driver, &url).await?))
     }
 
     fn url(&self) -> Verdict<String> {

@@ -233,6 +233,11 @@ impl Store for Running {
         Ok(onelock_zk::DRIVER)
     }
 
+    async fn connect_beside(&self) -> Verdict<Option<Arc<dyn Backend>>> {
+        let beside = self.url()?.replace(&self.path, &format!("{}-2", self.path));
+        Ok(Some(open(&beside).await?))
+    }
+
     fn url(&self) -> Verdict<String> {
         let mut addresses = vec![self.counter.address()];
         addresses.extend(self.servers.iter().skip(1).map(ZkServer::address));
