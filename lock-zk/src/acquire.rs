@@ -96,7 +96,6 @@ impl Join<'_> {
         let parent = &self.entry.paths.parent;
         let busy = Ok(Standing::Busy(Busy::default()));
         for _ in 0..TURNS {
-            session.fresh().await?;
             let epoch = session.epochs.admit(session, request.epoch).await?;
             let alone = !self.in_use.has(&request.name);
             if !request.queue && !alone {
@@ -106,6 +105,8 @@ impl Join<'_> {
                     return busy;
                 }
             }
+            // Behind what was read: it may have taken its time.
+            session.fresh().await?;
             let sent = session.servers.clock.now();
             match if alone { self.alone(epoch).await? } else { self.behind(epoch).await? } {
                 // The connection has changed since: it was compared with what others may have restored or made anew.

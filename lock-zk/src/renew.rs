@@ -39,8 +39,10 @@ pub(crate) async fn renew(
     let (mut strangers, mut items) = (Vec::new(), Vec::new());
     for (index, due) in due.iter().enumerate() {
         let entry = entries.get(due.ticket.holder, now);
+        // What has lapsed is in its line until it is deleted.
+        let lapsed = entry.is_none() && entries.has_lapsed(due.ticket.holder);
         let Some((entry, node)) = entry.and_then(|entry| entry.node().map(|node| (entry, node))) else {
-            strangers.push(async move { (index, unknown(sessions, due).await) });
+            strangers.extend((!lapsed).then(|| async move { (index, unknown(sessions, due).await) }));
             continue;
         };
         let longest = entry.session.capacity().saturating_sub(due.ticket.delay);
@@ -75,9 +77,8 @@ pub(crate) async fn renew(
 async fn unknown(sessions: &Arc<Sessions>, due: &Renewal) -> Result<Renewed> {
     let parent = keys::parent(&sessions.servers.base, &due.ticket.name);
     let line = Line::latest(&sessions.desk().await?, &parent).await?;
-    let text = "the entry belongs to another client, and only that one can renew it";
-    let others = |_| Err(Error::new(ErrorKind::Unsupported, text));
-    line.by(&parent, due.ticket.holder).map_or(Ok(Renewed::NotHeld), others)
+    let Some(_) = line.by(&parent, due.ticket.holder) else { return Ok(Renewed::NotHeld) };
+    Err(Error::new(ErrorKind::Unsupported, "the entry is another client's, and only that one can renew it"))
 }
 
 /// Renews entries of one session.

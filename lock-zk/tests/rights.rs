@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_conformance::ctx::{exclusive, held, leased, name, request, ticket, waiting};
+use onelock_conformance::ctx::{exclusive, held, leased, name, renewal, request, ticket, waiting};
 use onelock_conformance::verdict::{Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq, expect};
-use onelock_core::{Backend, ErrorKind, LockName, Mode, Page, Wake};
+use onelock_core::{Backend, ErrorKind, LockName, Mode, Page, Renewed, Wake};
 use zk::Permission;
 use zookeeper_client as zk;
 
@@ -138,6 +138,8 @@ async fn an_entry_goes_when_it_may_be_deleted() -> Verdict {
             let refused = async || Ok((deletes() >= before + 3).then_some(()));
             eventually("it is tried again", refused).await?;
             ensure_eq!(entries(path).await?, 1, "an entry {what}");
+            let renewed = user.renew(&[renewal(&request, None)]).await;
+            ensure!(matches!(renewed[..], [Ok(Renewed::NotHeld)]), "an entry {what}: {renewed:?}");
             if !comes {
                 break;
             }

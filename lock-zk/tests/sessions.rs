@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use onelock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, ticket, trying, waiting};
+use futures_util::join;
+use onelock_conformance::ctx::{
+    exclusive, held, leased, name, renew, renewal, request, ticket, trying, waiting,
+};
 use onelock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq, expect};
-use onelock_core::{BootClock, Clock as _, ErrorKind, Locks, Release, Renewed, Standing, Wake};
+use onelock_core::{BootClock, Clock as _, ErrorKind, Locks, Mode, Release, Renewed, Standing, Wake};
 use zookeeper_client as zk;
 
 use crate::support::counter::Counter;
@@ -240,6 +243,31 @@ async fn an_entry_that_has_lapsed_is_not_forgotten() -> Verdict {
         let again = eventually("an answer", async || Ok(client.acquire(&request).await.ok())).await?;
         ensure!(matches!(again, Standing::Held(_)), "round {round}: it waits behind itself: {again:?}");
     }
+    Ok(())
+}
+
+/// A server that stands still while a try reads the line, for less than a session lives: the try holds, and for its whole lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_try_outlives_a_moment_without_an_answer() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let client = open(&url(&server)).await?;
+    let name = name("shared")?;
+    let shared = || Ok::<_, Stop>(leased(request(&name, Mode::Shared)?, Duration::from_secs(3)));
+    let holder = shared()?;
+    held(&client, &holder).await?;
+    // By now it knows that there is a line.
+    let before = shared()?;
+    held(&client, &before).await?;
+    let mut request = shared()?;
+    request.queue = false;
+    server.process.pause(true)?;
+    let (tried, resumed) = join!(client.acquire(&request), async {
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        server.process.pause(false)
+    });
+    resumed?;
+    let grant = expect!(tried, Ok(Standing::Held(grant)) => grant, "a try");
+    ensure!(grant.lease >= request.lease, "{:?} of {:?}", grant.lease, request.lease);
     Ok(())
 }
 
