@@ -23,8 +23,7 @@ impl<D: Dialect> SessionStore<D> {
         let wish = Arc::new(Wish { key: self.key(&request.name), request: request.clone() });
         loop {
             let (session, fresh) = self.sessions.get().await?;
-            let id = session.id;
-            let entry = Entry::new(&wish, id, State::Free(session));
+            let entry = Entry::new(&wish, session.id, State::Free(session));
             let error = match entry.ask(&self.sessions, Ask::Take(Arc::clone(&wish), false)).await {
                 Ok(Answer::Taken(Some(token))) => {
                     self.enter(&entry)?;
@@ -42,8 +41,8 @@ impl<D: Dialect> SessionStore<D> {
             }
             // It broke while it was free, and others with it. The server may not know yet: then it would hold.
             self.sessions.pool.forget();
-            let known = error.kind() == ErrorKind::Lost;
-            if !known && self.sessions.end(Whose::Session(id)).await.is_err() {
+            let unknown = error.kind() != ErrorKind::Lost;
+            if unknown && self.sessions.end(Whose::Session(entry.id)).await.is_err() {
                 return Err(self.lose(&entry, error));
             }
         }

@@ -24,7 +24,7 @@ pub(super) struct Session<C> {
     pub(super) id: Id,
     /// How long the server lets it be idle; zero is for ever.
     pub(super) idle: Duration,
-    /// When the last request was sent that it has answered.
+    /// When it has answered last: by then the server takes it for idle. A request that waits may take long.
     used: Instant,
     /// The right to hold or to wait; a session that does neither has none.
     permit: Option<OwnedSemaphorePermit>,
@@ -114,7 +114,7 @@ impl<D: Dialect> Sessions<D> {
             match dialect.ask(&mut session.conn, &ask, idle).await {
                 Ok(answer) => {
                     session.idle = idle.unwrap_or(session.idle);
-                    session.used = sent;
+                    session.used = Instant::now();
                     (session, Ok(answer))
                 }
                 // Not every server says so before it ends a session.

@@ -3,7 +3,7 @@
 use onelock_core::{Result, Ticket, Wake};
 
 use super::backend::{SessionStore, gone, gone_by};
-use super::dialect::Dialect;
+use super::dialect::{Dialect, Whose};
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn until_held(&self, ticket: &Ticket) -> Result<Wake> {
@@ -12,7 +12,10 @@ impl<D: Dialect> SessionStore<D> {
         match (settled, entry.token.get()) {
             (Ok(_), Some(token)) => Ok(Wake::Held(*token)),
             (settled, _) => {
-                self.forget(&entry);
+                // The server may not know yet: then the session would hold in its turn, for nobody.
+                if Box::pin(self.sessions.end(Whose::Session(entry.id))).await.is_ok() {
+                    self.forget(&entry);
+                }
                 Err(settled.map_or_else(gone_by, |_| gone()))
             }
         }

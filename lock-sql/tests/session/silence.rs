@@ -86,6 +86,48 @@ pub(crate) async fn a_wait_that_stands_still_keeps_no_other_lease<S: Server>(ser
     let _ = wait.now_or_never();
 }
 
+/// The connection of a waiter breaks, and the server does not learn of it: the place is given up, where it would hold in its turn for
+/// nobody.
+pub(crate) async fn a_waiter_that_lost_its_connection_leaves_the_queue<S: Server>(server: &S) {
+    let way = Way::to(server.at()).await;
+    let there = server.open("").await;
+    let holder = there.mutex("other").unwrap().acquire().await.unwrap();
+    let locks = open::<S>(&S::url_at(way.port(), "")).await.unwrap();
+    let _one = take(locks.backend(), "one").await;
+    let made = way.count();
+    let waiter = wait_for(locks.backend(), "other").await;
+    way.strike(made..way.count(), Blow::Break);
+    let gone = async {
+        while !matches!(renew(locks.backend(), &[&waiter]).await, Ok(Renewed::NotHeld)) {
+            let _ = locks.backend().wait(&waiter.ticket()).await;
+        }
+    };
+    soon(gone).await;
+    until_waiting(server, 0).await;
+    assert!(holder.is_held());
+}
+
+/// The connection of a holder that has waited for longer than its lease breaks: the server has not ended that session for having been
+/// idle, and the release does.
+pub(crate) async fn who_has_waited_long_gives_back<S: Server>(server: &S) {
+    let way = Way::to(server.at()).await;
+    let there = server.open("").await;
+    let before = take(there.backend(), "other").await;
+    let locks = open::<S>(&S::url_at(way.port(), "")).await.unwrap();
+    let _one = take(locks.backend(), "one").await;
+    let (made, begun) = (way.count(), Instant::now());
+    let next = wait_for(locks.backend(), "other").await;
+    while begun.elapsed() <= next.lease {
+        let renewed = renew(there.backend(), &[&before]).await;
+        assert!(matches!(renewed, Ok(Renewed::Held(_))), "{renewed:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    there.backend().release(&before.ticket()).await.unwrap();
+    soon(locks.backend().wait(&next.ticket())).await.unwrap();
+    way.strike(made..way.count(), Blow::Break);
+    assert_eq!(locks.backend().release(&next.ticket()).await.unwrap(), Release::Released);
+}
+
 /// The leases and the patience of those who meet a server that is away.
 const HASTY: &str = "&ttl=1s&connections=1&request_timeout=1s&connect_timeout=1s";
 
