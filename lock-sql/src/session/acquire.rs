@@ -41,8 +41,7 @@ impl<D: Dialect> SessionStore<D> {
             }
             // It broke while it was free, and others with it. The server may not know yet: then it would hold.
             self.sessions.pool.forget();
-            let unknown = error.kind() != ErrorKind::Lost;
-            if unknown && self.sessions.end(Whose::Session(entry.id)).await.is_err() {
+            if error.kind() != ErrorKind::Lost && self.sessions.end(Whose::Session(entry.id)).await.is_err() {
                 return Err(self.lose(&entry, error));
             }
         }
