@@ -20,7 +20,7 @@ async fn cycle(store: &Checked<PostgresBackend>) -> i64 {
 
 /// Logical replication copies the rows of logged tables, and neither sequences nor what is not logged.
 #[tokio::test]
-async fn tokens_grow_over_a_logical_switch_over() {
+async fn tokens_grow_and_locks_stay_over_a_logical_switch_over() {
     let old = PostgresServer::start(&["wal_level=logical"]).await.unwrap();
     let new = PostgresServer::start(&[]).await.unwrap();
     let store = open(&old.url()).await;
@@ -28,9 +28,17 @@ async fn tokens_grow_over_a_logical_switch_over() {
     for _ in 0..40 {
         last = cycle(&store).await;
     }
-    // The new server has the tables, and has served, too.
+    let held = request("held");
+    assert!(matches!(store.acquire(&held).await.unwrap(), Standing::Held(_)));
+    // The new server has the tables, and has served, too: what it keeps of that line says that it is free.
     let there = open(&new.url()).await;
-    cycle(&there).await;
+    let two = [request("held"), request("held")];
+    for one in &two {
+        there.acquire(one).await.unwrap();
+    }
+    for one in &two {
+        assert_eq!(there.release(&one.ticket()).await.unwrap(), Release::Released);
+    }
     there.close().await.unwrap();
     let (mut from, mut to) = (old.admin().await.unwrap(), new.admin().await.unwrap());
     from.execute("CREATE PUBLICATION locks FOR ALL TABLES").await.unwrap();
@@ -55,7 +63,11 @@ async fn tokens_grow_over_a_logical_switch_over() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     to.execute(sqlx::raw_sql("DROP SUBSCRIPTION locks")).await.unwrap();
-    let token = cycle(&open(&new.url()).await).await;
+    let there = open(&new.url()).await;
+    let another = there.acquire(&request("held").queue(false)).await.unwrap();
+    assert!(matches!(another, Standing::Busy(_)), "two hold: {another:?}");
+    assert_eq!(there.release(&held.ticket()).await.unwrap(), Release::Released);
+    let token = cycle(&there).await;
     assert!(token > last, "token {token} after {last}");
 }
 

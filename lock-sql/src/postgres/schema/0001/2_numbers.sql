@@ -58,6 +58,8 @@ BEGIN
     END IF;
     SELECT n.last_value INTO v_last FROM {schema}.number AS n;
     v_done := {schema}.set_number(greatest(v_ceiling, v_last));
+    -- Where the tables were copied from another server this is of lines that were here before.
+    DELETE FROM {schema}.front;
     RETURN false;
 END
 $$;
