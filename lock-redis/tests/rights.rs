@@ -1,12 +1,12 @@
 //! Users with the documented rights and no others, on sentinels and clusters.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::common::{held, renew_one, request, soon, token, waits};
+use crate::common::{HOUR, PATIENCE, Server, held, renew_one, request, soon, token, waits};
 use crate::harness::servers::{Group, Plan};
 use onelock_core::store::Checked;
-use onelock_core::{Backend, ErrorKind, Page, Release, Renewed, Secret, StoreUrl, Wake};
+use onelock_core::{Backend, ErrorKind, Page, Release, Renewed, Secret, Standing, StoreUrl, Wake};
 use onelock_redis::{RedisBackend, RedisConfig};
 
 const QUIET: Duration = Duration::from_secs(60);
@@ -137,4 +137,77 @@ async fn restricted_users_are_enough_with_sentinels() {
     let error = connect(wrong).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(!format!("{error} {error:?}").contains("hunter2"));
+}
+
+/// A user loses a right that the verbs need, and is given it back: who held before holds, nobody beside, who waits keeps its place,
+/// and the name is free when all have left or are dead.
+#[tokio::test]
+async fn a_right_that_is_taken_away_costs_no_lock() {
+    let server = Server::start(&[]).await;
+    let mut raw = server.raw().await;
+    raw.run("ACL SETUSER locker on >secret ~* &* +@all").await;
+    let mut config = server.config();
+    (config.username, config.password) = (Some("locker".to_owned()), Some(Secret::new("secret")));
+    let backend = connect(config).await.unwrap();
+    let lasting = |name: &str, time| {
+        let mut ask = request(name, "x").waiter_lease(time);
+        ask.lease = time;
+        ask
+    };
+    let brief = Duration::from_millis(500);
+    let (mut wrong, mut names) = (Vec::new(), Vec::new());
+    for right in documented("locker").split(' ').filter_map(|right| right.strip_prefix('+')) {
+        let mut lines = Vec::new();
+        for (waited, lease) in [(false, HOUR), (false, brief), (true, HOUR), (true, brief)] {
+            let name = format!("{right}, waited for: {waited}, for {lease:?}");
+            let (first, next) = (lasting(&name, lease), lasting(&name, lease));
+            held(backend.acquire(&first).await.unwrap());
+            if waited {
+                backend.acquire(&next).await.unwrap();
+                backend.release(&next.ticket()).await.unwrap();
+            }
+            lines.push((name, first));
+        }
+        let [leaver, follower] = [request(right, "x"), request(right, "x")];
+        held(backend.acquire(&leaver).await.unwrap());
+        waits(backend.acquire(&follower).await.unwrap());
+
+        raw.run(&format!("ACL SETUSER locker -{right}")).await;
+        for (name, _) in &lines {
+            if let Err(error) = backend.acquire(&lasting(name, brief)).await {
+                assert!(!error.to_string().contains("user_script"), "{error}");
+            }
+        }
+        let _ = backend.release(&leaver.ticket()).await;
+        raw.run(&format!("ACL SETUSER locker +{right}")).await;
+
+        let renewed = renew_one(&backend, &follower.ticket()).await;
+        if !matches!(renewed, Ok(Renewed::Held(_) | Renewed::Waiting(_))) {
+            wrong.push(format!("{right}: who waited {renewed:?}"));
+        }
+        for (name, first) in lines {
+            if first.lease == HOUR {
+                let renewed = renew_one(&backend, &first.ticket()).await;
+                let beside = backend.acquire(&request(&name, "x").queue(false)).await;
+                if !matches!((&renewed, &beside), (Ok(Renewed::Held(_)), Ok(Standing::Busy(_)))) {
+                    wrong.push(format!("{name}: {renewed:?}, beside it {beside:?}"));
+                }
+                let _ = backend.release(&first.ticket()).await;
+            }
+            names.push(name);
+        }
+    }
+    let until = Instant::now() + PATIENCE;
+    for name in names {
+        let next = request(&name, "x").queue(false);
+        let mut joined = backend.acquire(&next).await;
+        while !matches!(joined, Ok(Standing::Held(_))) && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            joined = backend.acquire(&next).await;
+        }
+        if !matches!(joined, Ok(Standing::Held(_))) {
+            wrong.push(format!("{name}: never free, {joined:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

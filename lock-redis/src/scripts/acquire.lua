@@ -34,13 +34,23 @@ elseif alone then
   -- A line from now on. The number is the first write here, too: a server that is full refuses it.
   n = number(KEYS[5], ARGV[8], ARGV[7])
   call('DEL', E)
-  call('HSET', E, alone, entry)
-  call('ZADD', O, text(ends), alone)
-  -- An end that has come meanwhile would drop the keys at once.
-  for _, key in ipairs({E, O}) do call('PEXPIREAT', key, text(ends + SLACK)) end
+  local made, failed = pcall(function()
+    call('HSET', E, alone, entry)
+    call('ZADD', O, text(ends), alone)
+    -- An end that has come meanwhile would drop the keys at once.
+    for _, key in ipairs({E, O}) do call('PEXPIREAT', key, text(ends + SLACK)) end
+  end)
+  if not made then
+    -- A right was taken away: it costs the holder nothing.
+    call('DEL', E, O)
+    call('SET', E, alone .. ' ' .. entry, 'PXAT', text(ends))
+    error({err = type(failed) == 'table' and failed.err or failed})
+  end
 else
   local changed
   waits, changed = settle(others == 4)
+  -- Of the line nothing else is left: who waited is nobody any more.
+  if waits and others == 1 then promote() end
   if waits and (changed or others ~= 4) then waits = call('ZCARD', W) > 0 end
   local standing = renew(holder, lease, waiter_lease)
   if standing ~= NONE .. FAILED then return standing end

@@ -128,9 +128,10 @@ local function promote(leaving)
       local number, mode, inbox = read(entry)
       holders = holders or held_by(mode, held)
       if not fits(mode, holders) then break end
+      -- First, since a right may have been taken away: who does not hold yet keeps its place.
+      call('ZADD', O, ends, head)
       call('ZREM', W, head)
       call('ZREM', X, head)
-      call('ZADD', O, ends, head)
       held, holders = held + 1, add(holders, mode)
       -- A message that cannot be sent must not stop the line: the waiter learns of its grant from its next renewal.
       redis.pcall('PUBLISH', inbox, head .. ' ' .. number)
@@ -172,6 +173,8 @@ local function renew(holder, lease, waiter_lease)
     status, zset, after = WAITS, X, call('ZRANGE', W, '0', '0')[1] == holder and earliest()
     -- Nobody holds: O was evicted, or deleted by hand.
     if after == FAILED then
+      -- What needs no memory is written first, as in `keep`.
+      call('HDEL', E, '')
       promote()
       return renew(holder, lease, waiter_lease)
     end
