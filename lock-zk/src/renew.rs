@@ -42,7 +42,7 @@ pub(crate) async fn renew(
         // What has lapsed is in its line until it is deleted.
         let lapsed = entry.is_none() && entries.has_lapsed(due.ticket.holder);
         let Some((entry, node)) = entry.and_then(|entry| entry.node().map(|node| (entry, node))) else {
-            strangers.extend((!lapsed).then(|| async move { (index, unknown(sessions, due).await) }));
+            strangers.extend((!lapsed).then_some(async move { (index, unknown(sessions, due).await) }));
             continue;
         };
         let longest = entry.session.capacity().saturating_sub(due.ticket.delay);

@@ -11,9 +11,9 @@ impl<D: Dialect> SessionStore<D> {
         let settled = entry.settle(&mut *entry.state.lock().await).await;
         match (settled, entry.token.get()) {
             (Ok(_), Some(token)) => Ok(Wake::Held(*token)),
-            (settled, _) => {
-                // The server may not know yet: then the session would hold in its turn, for nobody.
-                if Box::pin(self.sessions.end(Whose::Session(entry.id))).await.is_ok() {
+            (settled, token) => {
+                // The server may not know yet: then one that waits would hold in its turn, for nobody.
+                if token.is_some() || Box::pin(self.sessions.end(Whose::Session(entry.id))).await.is_ok() {
                     self.forget(&entry);
                 }
                 Err(settled.map_or_else(gone_by, |_| gone()))
