@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use onelock_core::toolkit::Mutex;
-use onelock_core::{FencingToken, HolderId, HolderMap, Result, Wake};
+use onelock_core::{Error, ErrorKind, FencingToken, HolderId, HolderMap, Result, Wake};
 use tokio::sync::Notify;
 
 /// The channel of one client and its waiters.
@@ -28,6 +28,8 @@ struct Mail {
     held: Option<FencingToken>,
     /// Whether there is a reason to ask on which the waiter has not acted.
     ask: bool,
+    /// Whether the connection was lost since the last wait: the server that is reached next may not have the entry.
+    lost: bool,
 }
 
 impl Inbox {
@@ -67,10 +69,10 @@ impl Inbox {
         }
     }
 
-    /// Messages may have been lost: everyone asks again.
-    pub(crate) fn ask_all(&self) {
+    /// The connection was lost, and messages with it: everyone is told, and asks again.
+    pub(crate) fn lost(&self) {
         let all: Vec<_> = self.waiters.lock().values().cloned().collect();
-        all.iter().for_each(|waiter| waiter.post(|mail| mail.ask = true));
+        all.iter().for_each(|waiter| waiter.post(|mail| (mail.ask, mail.lost) = (true, true)));
     }
 
     /// Waits for the grant, or for a reason to ask, which comes when `reach` has connected. A waiter without a place gets one
@@ -95,11 +97,14 @@ impl Inbox {
                 if mail.held.take_if(|token| own.is_some_and(|own| own != *token)).is_some() {
                     mail.ask = true;
                 }
-                *mail
+                Mail { lost: std::mem::take(&mut mail.lost), ..*mail }
             };
             // A grant stays: it is as true the next time.
             if let Some(token) = mail.held {
                 return Ok(Wake::Held(token));
+            }
+            if mail.lost {
+                return Err(Error::new(ErrorKind::Unavailable, "the connection that brings grants was lost"));
             }
             tokio::select! {
                 biased;
@@ -124,8 +129,6 @@ impl Waiter {
 
 #[cfg(test)]
 mod tests {
-    use onelock_core::{Error, ErrorKind};
-
     use super::*;
 
     const A: HolderId = HolderId::from_u128(1);
@@ -175,20 +178,22 @@ mod tests {
     #[tokio::test]
     async fn a_reason_to_ask_is_used_once() {
         let inbox = inbox();
-        inbox.ask_all();
-        assert_eq!(inbox.wait(A, None, reached).await.unwrap(), Wake::Ask);
-        assert!(is_idle(&inbox, A).await);
-        assert_eq!(inbox.wait(B, None, reached).await.unwrap(), Wake::Ask);
-        assert!(is_idle(&inbox, B).await);
+        inbox.lost();
+        for holder in [A, B] {
+            let lost = inbox.wait(holder, None, reached).await.unwrap_err();
+            assert_eq!(lost.kind(), ErrorKind::Unavailable);
+            assert_eq!(inbox.wait(holder, None, reached).await.unwrap(), Wake::Ask);
+            assert!(is_idle(&inbox, holder).await);
+        }
     }
 
     /// The server is away: a waiter that cannot ask yet has not asked.
     #[tokio::test]
     async fn a_reason_to_ask_is_kept_until_the_server_is_reached() {
         let inbox = inbox();
-        inbox.ask_all();
+        inbox.lost();
         let away = || std::future::ready(Err(Error::new(ErrorKind::Unavailable, "away")));
-        for _ in 0..2 {
+        for _ in 0..3 {
             assert_eq!(inbox.wait(A, None, away).await.unwrap_err().kind(), ErrorKind::Unavailable);
         }
         assert_eq!(inbox.wait(A, None, reached).await.unwrap(), Wake::Ask);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::group::{LIMIT, SILENCE, backend, config, failover, group, is_watched, owner, soon_until};
-use crate::common::{HOUR, PATIENCE, held, renew_one, request, soon, waits};
+use crate::common::{HOUR, PATIENCE, held, renew_one, request, soon, told, waits};
 use crate::harness::servers::Plan;
 use futures_util::future::join_all;
 use onelock_conformance::churn::{Churn, Report};
@@ -350,7 +350,7 @@ async fn a_master_that_is_cut_off_gives_its_waiters_nothing() {
     .await;
     for (_, _, second) in &lines {
         let lock = &second.name;
-        assert_eq!(soon(waiter.wait(&second.ticket())).await.unwrap(), Wake::Ask, "{lock}: a grant");
+        assert_eq!(told(&*waiter, &second.ticket()).await, Wake::Ask, "{lock}: a grant");
         let error = renew_one(&*waiter, &second.ticket()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{lock}: {error}");
     }

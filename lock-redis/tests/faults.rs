@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{PATIENCE, Server, held, renew_one, request, soon, waits};
+use crate::common::{PATIENCE, Server, held, name, renew_one, request, soon, told, waits};
 use onelock_conformance::faults::{Act, Link, Proxy, Trigger};
-use onelock_core::{Backend, ErrorKind, Release, Renewed, Wake};
+use onelock_core::{Backend, ErrorKind, Locks, Release, Renewed, Wake};
 use onelock_redis::{RedisBackend, RedisConfig};
 
 #[tokio::test]
@@ -16,12 +16,32 @@ async fn a_lost_connection_makes_every_waiter_ask_and_the_next_push_arrive() {
     waits(backend.acquire(&second).await.unwrap());
     waits(backend.acquire(&third).await.unwrap());
     raw.run("CLIENT KILL TYPE pubsub").await;
-    // Nobody sends anything: the client notices, connects again and says so.
-    assert_eq!(soon(backend.wait(&second.ticket())).await.unwrap(), Wake::Ask);
-    assert_eq!(soon(backend.wait(&third.ticket())).await.unwrap(), Wake::Ask);
+    // Nobody sends anything: the client notices, says so and connects again.
+    for waiter in [&second, &third] {
+        let lost = soon(backend.wait(&waiter.ticket())).await.unwrap_err();
+        assert_eq!((lost.kind(), lost.is_retryable()), (ErrorKind::Unavailable, true), "{lost}");
+        assert_eq!(soon(backend.wait(&waiter.ticket())).await.unwrap(), Wake::Ask);
+    }
     assert!(matches!(renew_one(&*backend, &second.ticket()).await, Ok(Renewed::Waiting(_))));
     backend.release(&first.ticket()).await.unwrap();
     assert!(matches!(soon(backend.wait(&second.ticket())).await.unwrap(), Wake::Held(_)));
+}
+
+/// What a fail-over does whose new master is there at once: it has lost the entries, and no call has failed.
+#[tokio::test]
+async fn a_waiter_whose_entry_went_with_its_connection_joins_again() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    held(backend.acquire(&request("a", "x")).await.unwrap());
+    let locks = Locks::builder(server.backend().await).build().unwrap();
+    let lock = locks.mutex("a").unwrap();
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    let name = name("a");
+    soon(async { while backend.inspect(&name).await.unwrap().waiters.is_empty() {} }).await;
+    for line in ["MULTI", "FLUSHALL", "CLIENT KILL TYPE pubsub", "EXEC"] {
+        raw.run(line).await;
+    }
+    soon(waiter).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -33,7 +53,7 @@ async fn a_restart_without_data_is_survived() {
     held(backend.acquire(&first).await.unwrap());
     waits(backend.acquire(&second).await.unwrap());
     server.restart().await;
-    assert_eq!(soon(backend.wait(&second.ticket())).await.unwrap(), Wake::Ask);
+    assert_eq!(told(&*backend, &second.ticket()).await, Wake::Ask);
     assert_eq!(renew_one(&*backend, &second.ticket()).await.unwrap(), Renewed::NotHeld);
     held(backend.acquire(&request("a", "x")).await.unwrap());
 }
@@ -169,7 +189,7 @@ async fn a_server_that_takes_no_writes_is_not_connected_to_in_a_loop() {
         for _ in 0..5 {
             let refused = renew_one(&*backend, &second.ticket()).await.unwrap_err();
             assert!(refused.to_string().contains(said), "{refused}");
-            assert_eq!(soon(backend.wait(&second.ticket())).await.unwrap(), Wake::Ask);
+            assert_eq!(told(&*backend, &second.ticket()).await, Wake::Ask);
         }
         // As between attempts that fail: 10, 20, 40 and 80 ms at the least.
         assert!(begun.elapsed() >= Duration::from_millis(150), "5 connections within {:?}", begun.elapsed());

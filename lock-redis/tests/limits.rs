@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{HOUR, Server, held, renew_one, request, soon, waits};
+use crate::common::{HOUR, Server, held, renew_one, request, soon, told, waits};
 use onelock_core::{Backend, ErrorKind, Note, Release, Renewal, Renewed, Wake};
 use onelock_redis::RedisBackend;
 
@@ -41,7 +41,7 @@ async fn an_answer_that_is_too_long_costs_only_itself() {
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true), "{error}");
     soon(async { while renew_one(&*backend, &first.ticket()).await.is_err() {} }).await;
     // What was pushed meanwhile may be lost: each waiter asks.
-    assert_eq!(soon(backend.wait(&next.ticket())).await.unwrap(), Wake::Ask);
+    assert_eq!(told(&*backend, &next.ticket()).await, Wake::Ask);
     assert!(matches!(renew_one(&*backend, &next.ticket()).await, Ok(Renewed::Waiting(_))));
     assert_eq!(backend.release(&first.ticket()).await.unwrap(), Release::Released);
     assert!(matches!(soon(backend.wait(&next.ticket())).await.unwrap(), Wake::Held(_)));

@@ -1,7 +1,7 @@
 //! Slots of a cluster that are on their way to another node, under clients at work.
 
 use crate::common::group::{SILENCE, backend, bucket, group, owner};
-use crate::common::{HOUR, held, renew_one, request, soon, waits};
+use crate::common::{HOUR, held, renew_one, request, soon, told, waits};
 use crate::harness::servers::{Group, Plan};
 use onelock_core::{Backend, ErrorKind, Page, Renewal, Renewed, Wake};
 
@@ -64,7 +64,7 @@ async fn locks_move_with_their_slot() {
     holder.release(&first.ticket()).await.unwrap();
     // Pushed by another node than the one it waited at; or it has looked at the cluster meanwhile, and asks.
     let token = loop {
-        match soon(waiter.wait(&second.ticket())).await.unwrap() {
+        match told(&*waiter, &second.ticket()).await {
             Wake::Held(token) => break token,
             Wake::Ask => match renew_one(&*waiter, &second.ticket()).await {
                 Ok(Renewed::Held(grant)) => break grant.token,

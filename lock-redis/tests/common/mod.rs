@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use onelock_core::store::Checked;
 use onelock_core::{
-    Backend, FencingToken, Grant, HolderId, LockName, Mode, Note, Place, Renewal, Renewed, Request, Standing,
-    Ticket,
+    Backend, ErrorKind, FencingToken, Grant, HolderId, LockName, Mode, Note, Place, Renewal, Renewed,
+    Request, Standing, Ticket, Wake,
 };
 use onelock_redis::{RedisBackend, RedisConfig};
 use redis::AsyncConnectionConfig;
@@ -243,6 +243,16 @@ pub async fn renew_one(backend: &dyn Backend, ticket: &Ticket) -> onelock_core::
 
 pub fn token(n: i64) -> FencingToken {
     FencingToken::new(n).unwrap()
+}
+
+/// Waits as a client does: that the connection was lost is told first, and then the waiter is to ask over the next one.
+pub async fn told(backend: &dyn Backend, ticket: &Ticket) -> Wake {
+    loop {
+        match soon(backend.wait(ticket)).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {}
+            wake => return wake.unwrap(),
+        }
+    }
 }
 
 pub async fn soon<T>(future: impl Future<Output = T>) -> T {
