@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::toolkit::Mutex;
-use onelock_core::{HolderId, HolderMap, LockName, Renewed, Result, Ticket, Wake};
+use onelock_core::{Error, ErrorKind, HolderId, HolderMap, LockName, Renewed, Result, Ticket, Wake};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -42,6 +42,8 @@ struct Waiter {
 #[derive(Default)]
 struct State {
     wake: Option<Wake>,
+    /// What notifies was lost since the last wait: the server that is reached next may not have the entry.
+    lost: bool,
     /// How many calls wait, and for what.
     calls: usize,
     ticket: Option<Ticket>,
@@ -64,11 +66,14 @@ impl Waiter {
     }
 
     /// A grant stays for the next wait; a call to ask is for one. That of an earlier entry of this holder is a call to ask.
-    fn take(&self, ticket: &Ticket) -> Option<Wake> {
-        let mut state = self.state.lock();
+    fn take(&self, ticket: &Ticket) -> Option<Result<Wake>> {
+        let state = &mut *self.state.lock();
         match state.wake {
-            Some(Wake::Held(token)) if ticket.token.is_none_or(|own| own == token) => state.wake,
-            _ => state.wake.take().map(|_| Wake::Ask),
+            Some(Wake::Held(token)) if ticket.token.is_none_or(|own| own == token) => state.wake.map(Ok),
+            _ if std::mem::take(&mut state.lost) => {
+                Some(Err(Error::new(ErrorKind::Unavailable, "the connection that brings grants was lost")))
+            }
+            _ => state.wake.take().map(|_| Ok(Wake::Ask)),
         }
     }
 }
@@ -87,7 +92,7 @@ impl Inbox {
     ///
     /// # Cancel safety
     /// Safe: what comes between two waits is kept.
-    pub(crate) async fn wait(&self, ticket: &Ticket) -> Wake {
+    pub(crate) async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
         let waiter = Arc::clone(self.waiters.lock().entry(ticket.holder).or_default());
         let _call = Call::new(&waiter, ticket);
         self.changed.notify_one();
@@ -126,6 +131,13 @@ impl Inbox {
             Renewed::Waiting(_) => {}
             Renewed::NotHeld => self.settle(holder, Wake::Ask),
         }
+    }
+
+    /// The connection that brings grants was lost, and what came meanwhile: everybody is told, and asks.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn lost(&self) {
+        self.waiters.lock().values().for_each(|waiter| waiter.state.lock().lost = true);
+        self.ask_all();
     }
 
     /// Something may have been missed: everybody asks.
@@ -298,7 +310,7 @@ mod tests {
         assert!(futures_util::poll!(Box::pin(inbox.wait(&ticket))).is_pending());
         inbox.notify(ticket.holder, held);
         inbox.ask_all();
-        assert_eq!((inbox.wait(&ticket).await, inbox.wait(&ticket).await), (held, held));
+        assert_eq!((inbox.wait(&ticket).await.unwrap(), inbox.wait(&ticket).await.unwrap()), (held, held));
     }
 
     #[tokio::test]

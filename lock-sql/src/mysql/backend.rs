@@ -107,7 +107,7 @@ impl Backend for MySqlBackend {
         }
         // The runtime that polled may have ended.
         self.poll();
-        Ok(self.inbox.wait(ticket).await)
+        self.inbox.wait(ticket).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {

@@ -50,8 +50,7 @@ pub(super) async fn listen(client: Arc<Client>, inbox: Arc<Inbox>) {
         inbox.changed.notify_one();
         client.channel.tried.notify_one();
         if listened {
-            // What came in between is lost.
-            inbox.ask_all();
+            inbox.lost();
         }
         pause = match end {
             Ok(Ending::Pooled) => POOLED,

@@ -24,7 +24,7 @@ pub(super) async fn wait(client: &Client, inbox: &Inbox, ticket: &Ticket) -> Res
             return Ok(wake);
         }
     }
-    Ok(inbox.wait(ticket).await)
+    inbox.wait(ticket).await
 }
 
 /// The first wait for an entry. One that is dropped before it has polled leaves that to the next.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use onelock_core::store::Checked;
-use onelock_core::{Backend, ErrorKind, Note, Renewal, Renewed, Standing, StoreUrl, Wake};
+use onelock_core::{Backend, ErrorKind, Locks, Note, Renewal, Renewed, Standing, StoreUrl, Wake};
 use onelock_sql::{PostgresBackend, PostgresConfig};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
@@ -201,14 +201,40 @@ async fn waiters_without_notifications_are_looked_after() {
     };
     let waited = async {
         loop {
-            match there.wait(&ticket).await.unwrap() {
-                Wake::Ask => tokio::time::sleep(Duration::from_millis(5)).await,
-                Wake::Held(token) => break token,
+            match there.wait(&ticket).await {
+                Ok(Wake::Held(token)) => break token,
+                Ok(Wake::Ask) => tokio::time::sleep(Duration::from_millis(5)).await,
+                // Once, since what notifies was lost.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
             }
         }
     };
     let (token, ()) = tokio::join!(waited, released);
     assert_eq!(token, place.token.unwrap());
+}
+
+/// What a fail-over does whose new primary is there at once: it has lost the entries, and no call has failed.
+#[tokio::test]
+async fn a_waiter_whose_entry_went_with_its_connection_joins_again() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let here = open(&server.url()).await;
+    assert!(matches!(here.acquire(&request("n")).await.unwrap(), Standing::Held(_)));
+    let locks = Locks::builder(Arc::new(open(&server.url()).await)).build().unwrap();
+    let lock = locks.mutex("n").unwrap();
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    let mut admin = server.admin().await.unwrap();
+    let told = "SELECT EXISTS (SELECT FROM onelock.line WHERE inbox <> '')";
+    let notified = async {
+        while !admin.fetch_one(told).await.unwrap().get::<bool, _>(0) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), notified).await.unwrap();
+    admin.execute("DELETE FROM onelock.line").await.unwrap();
+    let lost = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
+    admin.execute(lost).await.unwrap();
+    let acquired = tokio::time::timeout(Duration::from_secs(60), waiter).await;
+    acquired.unwrap().unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -224,9 +250,9 @@ async fn a_restart_of_the_server_is_survived() {
     assert!(matches!(answers[0], Ok(Renewed::Held(g)) if g.token == grant.token), "{answers:?}");
     assert!(matches!(answers[1], Ok(Renewed::Waiting(p)) if p.token == place.token), "{answers:?}");
     store.release(&first.ticket()).await.unwrap();
-    // As a client does: when told to ask it asks.
+    // As a client does: when told to ask, or that the connection was lost, it asks.
     let ticket = second.ticket();
-    while store.wait(&ticket).await.unwrap() == Wake::Ask {
+    while !matches!(store.wait(&ticket).await, Ok(Wake::Held(_))) {
         if matches!(store.renew(&due[1..]).await[0], Ok(Renewed::Held(g)) if g.token == place.token.unwrap())
         {
             return;
