@@ -252,7 +252,7 @@ async fn a_try_outlives_a_moment_without_an_answer() -> Verdict {
     let server = ZkServer::start(Setup::default()).await?;
     let client = open(&url(&server)).await?;
     let name = name("shared")?;
-    let shared = || Ok::<_, Stop>(leased(request(&name, Mode::Shared)?, Duration::from_secs(3)));
+    let shared = || Ok::<_, Stop>(leased(request(&name, Mode::Shared)?, Duration::from_secs(10)));
     let holder = shared()?;
     held(&client, &holder).await?;
     // By now it knows that there is a line.
@@ -262,7 +262,7 @@ async fn a_try_outlives_a_moment_without_an_answer() -> Verdict {
     request.queue = false;
     server.process.pause(true)?;
     let (tried, resumed) = join!(client.acquire(&request), async {
-        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
         server.process.pause(false)
     });
     resumed?;
