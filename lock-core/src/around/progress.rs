@@ -26,7 +26,7 @@ pub(crate) fn ask_every(lease: Duration) -> Duration {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Position {
-    /// How many entries are ahead, holders among them; on session locks the holders alone, since their servers number no waiters.
+    /// How many entries are ahead, holders among them; the holders alone where a server does not list who waits.
     pub ahead: usize,
     /// Who holds now.
     pub holders: Vec<EntryView>,
