@@ -9,8 +9,8 @@ use super::error::denied;
 use crate::hosts::in_time;
 use crate::unharmed::unharmed;
 
-/// Whether it may keep locks.
-const PRIMARY: &str = "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
+/// Whether it may keep locks: a standby's transactions are read-only, too.
+pub(super) const PRIMARY: &str = "SELECT current_setting('transaction_read_only') = 'off'";
 
 /// A connection in which nothing is set yet, to the server that takes writes, within the time for connecting.
 pub(crate) async fn connect(config: &PostgresConfig) -> Result<PgConnection> {

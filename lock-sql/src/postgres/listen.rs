@@ -10,7 +10,7 @@ use sqlx::{Executor as _, Row as _};
 use tokio::time::timeout;
 
 use super::client::Client;
-use super::connect::options;
+use super::connect::{PRIMARY, options};
 use super::reply::read_wake;
 use crate::inbox::Inbox;
 use crate::pool::Lane;
@@ -87,10 +87,10 @@ async fn listen_once(client: &Client, inbox: &Inbox) -> Result<Ending, sqlx::Err
                 prove(client, &proof).await;
             }
             Err(_) if !inbox.is_waited_for(None) => client.pool.reap(),
-            // A connection whose other end is gone without a word would be silent for ever.
+            // A connection whose other end is gone without a word, or takes no writes any more, would be silent for ever.
             Err(_) => {
-                let ping = timeout(limit, listener.execute("SELECT 1")).await;
-                let Ok(Ok(_)) = ping else { return Ok(Ending::Lost) };
+                let ping = timeout(limit, listener.fetch_one(PRIMARY)).await;
+                let Ok(Ok(true)) = ping.map(|row| row?.try_get(0)) else { return Ok(Ending::Lost) };
             }
         }
     }

@@ -217,3 +217,44 @@ async fn two_hosts_that_both_take_writes_are_refused() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// Whether a server takes writes from now on. Nothing is restarted, and no connection ends.
+async fn set_primary(server: &PostgresServer, is: bool) {
+    let mut admin = server.admin().await.unwrap();
+    let sql = format!("ALTER SYSTEM SET default_transaction_read_only = {}", if is { "off" } else { "on" });
+    admin.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
+    admin.execute("SELECT pg_reload_conf()").await.unwrap();
+}
+
+/// The old primary goes on without taking writes, and keeps the connection that listens there.
+#[tokio::test]
+async fn promotions_on_the_new_primary_are_heard() {
+    let (one, two) = (PostgresServer::start(&[]).await.unwrap(), PostgresServer::start(&[]).await.unwrap());
+    // It makes the schema before the switch, and serves after it.
+    let other = open(&two.url()).await;
+    set_primary(&two, false).await;
+    let url = format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres", one.port(), two.port());
+    let end = Instant::now() + PATIENCE;
+    let store = loop {
+        match try_open(&url).await {
+            Ok(store) => break store,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+    };
+    set_primary(&one, false).await;
+    set_primary(&two, true).await;
+    let (first, second) = (request("n"), request("n"));
+    while !matches!(other.acquire(&first).await, Ok(Standing::Held(_))) {
+        assert!(Instant::now() < end, "the new primary takes no writes");
+    }
+    while !matches!(store.acquire(&second).await, Ok(Standing::Waiting(_))) {
+        assert!(Instant::now() < end, "the new primary is not found");
+    }
+    // Who listens at the new one begins with a call to ask.
+    let wait = async || tokio::time::timeout(PATIENCE, store.wait(&second.ticket())).await;
+    assert_eq!(wait().await.expect("nobody listens").unwrap(), Wake::Ask);
+    other.release(&first.ticket()).await.unwrap();
+    while wait().await.expect("it was not told").unwrap() == Wake::Ask {
+        renewed(&store, &second, Result::is_ok).await;
+    }
+}
