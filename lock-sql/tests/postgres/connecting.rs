@@ -250,9 +250,10 @@ async fn promotions_on_the_new_primary_are_heard() {
     while !matches!(store.acquire(&second).await, Ok(Standing::Waiting(_))) {
         assert!(Instant::now() < end, "the new primary is not found");
     }
-    // Who listens at the new one begins with a call to ask.
     let wait = async || tokio::time::timeout(PATIENCE, store.wait(&second.ticket())).await;
-    assert_eq!(wait().await.expect("nobody listens").unwrap(), Wake::Ask);
+    let lost = wait().await.expect("it listens at the old one for ever").unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::Unavailable, "{lost}");
+    assert_eq!(wait().await.unwrap().unwrap(), Wake::Ask);
     other.release(&first.ticket()).await.unwrap();
     while wait().await.expect("it was not told").unwrap() == Wake::Ask {
         renewed(&store, &second, Result::is_ok).await;
