@@ -70,7 +70,7 @@ impl Inbox {
     }
 
     /// The connection was lost, and messages with it: everyone is told, and asks again.
-    pub(crate) fn lost(&self) {
+    pub(crate) fn connection_lost(&self) {
         let all: Vec<_> = self.waiters.lock().values().cloned().collect();
         all.iter().for_each(|waiter| waiter.post(|mail| (mail.ask, mail.lost) = (true, true)));
     }
@@ -178,7 +178,7 @@ mod tests {
     #[tokio::test]
     async fn a_reason_to_ask_is_used_once() {
         let inbox = inbox();
-        inbox.lost();
+        inbox.connection_lost();
         for holder in [A, B] {
             let lost = inbox.wait(holder, None, reached).await.unwrap_err();
             assert_eq!(lost.kind(), ErrorKind::Unavailable);
@@ -191,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn a_reason_to_ask_is_kept_until_the_server_is_reached() {
         let inbox = inbox();
-        inbox.lost();
+        inbox.connection_lost();
         let away = || std::future::ready(Err(Error::new(ErrorKind::Unavailable, "away")));
         for _ in 0..3 {
             assert_eq!(inbox.wait(A, None, away).await.unwrap_err().kind(), ErrorKind::Unavailable);

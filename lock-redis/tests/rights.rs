@@ -155,7 +155,7 @@ async fn a_right_that_is_taken_away_costs_no_lock() {
         ask
     };
     let brief = Duration::from_millis(500);
-    let (mut wrong, mut names) = (Vec::new(), Vec::new());
+    let (mut wrong, mut names, mut promoted) = (Vec::new(), Vec::new(), Vec::new());
     for right in documented("locker").split(' ').filter_map(|right| right.strip_prefix('+')) {
         let mut lines = Vec::new();
         for (waited, lease) in [(false, HOUR), (false, brief), (true, HOUR), (true, brief)] {
@@ -168,9 +168,15 @@ async fn a_right_that_is_taken_away_costs_no_lock() {
             }
             lines.push((name, first));
         }
-        let [leaver, follower] = [request(right, "x"), request(right, "x")];
+        let [leaver, mut follower] = [request(right, "x"), request(right, "x")];
+        follower.waiter_lease = brief;
         held(backend.acquire(&leaver).await.unwrap());
         waits(backend.acquire(&follower).await.unwrap());
+        let readers = format!("{right}, shared");
+        let [mut reader, another] = [request(&readers, "s"), request(&readers, "s")];
+        (reader.lease, reader.waiter_lease) = (brief, brief);
+        held(backend.acquire(&reader).await.unwrap());
+        held(backend.acquire(&another).await.unwrap());
 
         raw.run(&format!("ACL SETUSER locker -{right}")).await;
         for (name, _) in &lines {
@@ -179,11 +185,17 @@ async fn a_right_that_is_taken_away_costs_no_lock() {
             }
         }
         let _ = backend.release(&leaver.ticket()).await;
+        let _ = backend.release(&reader.ticket()).await;
         raw.run(&format!("ACL SETUSER locker +{right}")).await;
+        let _ = backend.release(&another.ticket()).await;
+        names.push(readers);
 
         let renewed = renew_one(&backend, &follower.ticket()).await;
         if !matches!(renewed, Ok(Renewed::Held(_) | Renewed::Waiting(_))) {
             wrong.push(format!("{right}: who waited {renewed:?}"));
+        }
+        if matches!(renewed, Ok(Renewed::Held(_))) {
+            promoted.push(follower);
         }
         for (name, first) in lines {
             if first.lease == HOUR {
@@ -207,6 +219,13 @@ async fn a_right_that_is_taken_away_costs_no_lock() {
         }
         if !matches!(joined, Ok(Standing::Held(_))) {
             wrong.push(format!("{name}: never free, {joined:?}"));
+        }
+    }
+    // Their waiter leases are over.
+    for holder in promoted {
+        let renewed = renew_one(&backend, &holder.ticket()).await;
+        if !matches!(renewed, Ok(Renewed::Held(_))) {
+            wrong.push(format!("{}: who was promoted {renewed:?}", holder.name));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -42,7 +42,7 @@ struct Waiter {
 #[derive(Default)]
 struct State {
     wake: Option<Wake>,
-    /// What notifies was lost since the last wait: the server that is reached next may not have the entry.
+    /// Whether the connection was lost since the last wait: the server that is reached next may not have the entry.
     lost: bool,
     /// How many calls wait, and for what.
     calls: usize,
@@ -135,7 +135,7 @@ impl Inbox {
 
     /// The connection that brings grants was lost, and what came meanwhile: everybody is told, and asks.
     #[cfg(feature = "postgres")]
-    pub(crate) fn lost(&self) {
+    pub(crate) fn connection_lost(&self) {
         self.waiters.lock().values().for_each(|waiter| waiter.state.lock().lost = true);
         self.ask_all();
     }

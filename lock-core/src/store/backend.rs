@@ -38,8 +38,8 @@
 //!   `NotHeld` and changes nothing. (cases: `owner_only`, `stale_handle`,
 //!   `release_at_the_end_of_a_lease_hurts_nobody`)
 //! - **C9** `wait` ends when asking again may help, or with the grant. A wake-up between joining and waiting is not
-//!   lost; the future may be dropped and made anew at any time. It fails as `Unavailable` when a connection was lost behind which the
-//!   entry may be unknown, as after a fail-over: such a waiter joins again, and is not taken for evicted.
+//!   lost; the future may be dropped and made anew at any time. Where a connection was lost it may fail once as `Unavailable`: the
+//!   server that is reached next may lack the entry, as after a fail-over, and then the waiter joins again instead of being taken for evicted.
 //!   (cases: `early_wake_is_kept`, `lost_wake_is_repaired`, `late_wake_is_discarded`, `dead_waiter_is_not_told_that_it_holds`)
 //! - **C10** Where `push` is declared only the promoted are woken. (cases: `only_the_promoted_are_woken`, `idle_waiters_are_quiet`)
 //! - **C11** `evict` removes the entry with exactly this number, holder or waiter, and keeps the counter.

@@ -288,7 +288,7 @@ impl Connection {
     fn drop_connection(&self, number: u64) {
         let dropped = self.state.lock().live.take_if(|live| live.number == number);
         if dropped.is_some() {
-            self.inbox.lost();
+            self.inbox.connection_lost();
         }
     }
 

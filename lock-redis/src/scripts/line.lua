@@ -128,7 +128,9 @@ local function promote(leaving)
       local number, mode, inbox = read(entry)
       holders = holders or held_by(mode, held)
       if not fits(mode, holders) then break end
-      -- First, since a right may have been taken away: who does not hold yet keeps its place.
+      -- Where a right was taken away nothing is written, and who waits keeps its place. What needs no memory comes first, as in
+      -- `keep`.
+      call('ZREM', X, '')
       call('ZADD', O, ends, head)
       call('ZREM', W, head)
       call('ZREM', X, head)
@@ -173,8 +175,6 @@ local function renew(holder, lease, waiter_lease)
     status, zset, after = WAITS, X, call('ZRANGE', W, '0', '0')[1] == holder and earliest()
     -- Nobody holds: O was evicted, or deleted by hand.
     if after == FAILED then
-      -- What needs no memory is written first, as in `keep`.
-      call('HDEL', E, '')
       promote()
       return renew(holder, lease, waiter_lease)
     end

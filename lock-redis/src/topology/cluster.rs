@@ -148,7 +148,7 @@ impl Servers {
         drop(map);
         if changed {
             // A push may have been lost with the node that sent it.
-            self.inbox.lost();
+            self.inbox.connection_lost();
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) async fn listen(client: Arc<Client>, inbox: Arc<Inbox>) {
         inbox.changed.notify_one();
         client.channel.tried.notify_one();
         if listened {
-            inbox.lost();
+            inbox.connection_lost();
         }
         pause = match end {
             Ok(Ending::Pooled) => POOLED,

@@ -58,7 +58,7 @@ BEGIN
     END IF;
     SELECT n.last_value INTO v_last FROM {schema}.number AS n;
     v_done := {schema}.set_number(greatest(v_ceiling, v_last));
-    -- Where the tables were copied from another server this is of lines that were here before.
+    -- The tables may have been copied from another server: then this describes lines that were here before.
     DELETE FROM {schema}.front;
     RETURN false;
 END
