@@ -71,7 +71,10 @@ impl Epochs {
             let raise =
                 async { session.client().await?.set_data(&path, text.as_bytes(), Some(version)).await };
             match session.ask(raise).await {
-                Ok(_) | Err(zk::Error::BadVersion | zk::Error::NoNode) => self.forget(),
+                // What another join has learned of the next version stays.
+                Ok(_) | Err(zk::Error::BadVersion | zk::Error::NoNode) => {
+                    self.0.lock().take_if(|(_, known)| known.version == Some(version));
+                }
                 Err(error) => return Err(fail(error)),
             }
         }
