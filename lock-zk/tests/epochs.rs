@@ -222,10 +222,21 @@ async fn a_new_session_does_not_believe_a_silent_one() -> Verdict {
 /// restored, and have another epoch under the same version.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_join_that_outlives_its_connection_is_compared() -> Verdict {
+    // On a busy machine all may have been sent before it breaks, or still wait for a sign of life.
+    for _ in 0..4 {
+        if sent_behind_a_reconnection().await? > 0 {
+            return Ok(());
+        }
+    }
+    Err(Stop::failed("none was sent behind the reconnection"))
+}
+
+/// How many joins were sent behind the reconnection; none of all may hold.
+async fn sent_behind_a_reconnection() -> Verdict<usize> {
     let server = ZkServer::start(Setup::default()).await?;
     let link = Link::new();
     let proxy = Proxy::start(server.address(), &link).await?;
-    let old = open(&format!("zk://{}/own?tick=200ms&request_timeout=60s", proxy.address())).await?;
+    let old = open(&format!("zk://{}/own?tick=200ms&request_timeout=20s", proxy.address())).await?;
     let raised = async |epoch| {
         let new = open(&url(&server)).await?;
         held(&new, &of(epoch, &name("raises")?)?).await?;
@@ -260,8 +271,7 @@ async fn a_join_that_outlives_its_connection_is_compared() -> Verdict {
         let error = expect!(answer.await??, Err(error) => error, "epoch 1 after 2");
         refused += usize::from(error.kind() == ErrorKind::InvalidConfig);
     }
-    ensure!(refused > 0, "none was sent behind the reconnection");
-    Ok(())
+    Ok(refused)
 }
 
 /// After 65 536 elections the server's numbers reach the bits of a token epoch: without one they grow on, with one a lock is refused.
