@@ -69,7 +69,7 @@ impl Inbox {
         }
     }
 
-    /// The connection was lost, and messages with it: everyone is told, and asks again.
+    /// The connection was lost, and messages with it: every waiter learns of it once, and asks again.
     pub(crate) fn connection_lost(&self) {
         let all: Vec<_> = self.waiters.lock().values().cloned().collect();
         all.iter().for_each(|waiter| waiter.post(|mail| (mail.ask, mail.lost) = (true, true)));

@@ -133,7 +133,7 @@ impl Inbox {
         }
     }
 
-    /// The connection that brings grants was lost, and what came meanwhile: everybody is told, and asks.
+    /// The connection that brings grants was lost, and what came meanwhile: every waiter learns of it once, and asks.
     #[cfg(feature = "postgres")]
     pub(crate) fn connection_lost(&self) {
         self.waiters.lock().values().for_each(|waiter| waiter.state.lock().lost = true);
