@@ -23,6 +23,11 @@ finish() {
             status=1
         fi
     fi
+    if [ -s "$work/failed" ]; then
+        # Once more at the end, without backtraces: it is the first thing that is looked for.
+        printf '\n== what failed\n'
+        cat "$work/failed"
+    fi
     rm -rf "$work"
     exit "$status"
 }
@@ -63,9 +68,7 @@ if [ -n "$told" ]; then
     exit 1
 fi
 if grep -q '^the tests have failed' "$log"; then
-    # Once more at the end, without backtraces: it is the first thing that is looked for.
-    printf '\n== what failed\n'
-    awk '/^---- / { left = 15 } /^(failures|stack backtrace):/ { left = 0 } left-- > 0' "$log"
+    awk '/^---- / { left = 15 } /^(failures|stack backtrace):/ { left = 0 } left-- > 0' "$log" >"$work/failed"
     exit 1
 fi
 [ -n "$whole" ] || exit 1
