@@ -136,8 +136,13 @@ impl Inbox {
     /// The connection that brings grants was lost, and what came meanwhile: every waiter learns of it once, and asks.
     #[cfg(feature = "postgres")]
     pub(crate) fn connection_lost(&self) {
-        self.waiters.lock().values().for_each(|waiter| waiter.state.lock().lost = true);
+        self.lost();
         self.ask_all();
+    }
+
+    /// The next server may lack entries: every waiter learns of it once, when it is woken.
+    fn lost(&self) {
+        self.waiters.lock().values().for_each(|waiter| waiter.state.lock().lost = true);
     }
 
     /// Something may have been missed: everybody asks.
@@ -258,6 +263,7 @@ async fn run(polling: Polling, (first, most): (Duration, Duration), poll: impl P
         }
         // When the server cannot be asked, the renewals of those who wait report it.
         let Ok(answers) = poll.ask(&waiting).await else {
+            inbox.lost();
             sleep(UNREACHED).await;
             continue;
         };

@@ -41,11 +41,11 @@ impl Poll for Waiters {
 }
 
 /// The number of each entry that is there, and how many have to leave before it holds. A connection to a server that was demoted is
-/// of no use any more.
+/// of no use any more, and one that replaces another may be to a server that lacks the entries.
 fn read(answer: &Answer) -> Result<HashMap<Vec<u8>, (i64, i64)>> {
     let rows = answer.all::<(Vec<u8>, i64, i64, bool)>()?;
-    if rows.iter().any(|&(_, _, _, is_primary)| !is_primary) {
-        return Err(Error::new(ErrorKind::Unavailable, "the server is read-only"));
+    if answer.again || rows.iter().any(|&(_, _, _, is_primary)| !is_primary) {
+        return Err(Error::new(ErrorKind::Unavailable, "the connection broke, or the server is read-only"));
     }
     Ok(rows.into_iter().map(|(holder, number, ahead, _)| (holder, (number, ahead))).collect())
 }

@@ -209,7 +209,8 @@ async fn waiters_without_notifications_are_looked_after() {
             }
         }
     };
-    let (token, ()) = tokio::join!(waited, released);
+    let both = async { tokio::join!(waited, released) };
+    let (token, ()) = tokio::time::timeout(Duration::from_secs(60), both).await.expect("it holds");
     assert_eq!(token, place.token.unwrap());
 }
 
