@@ -9,8 +9,8 @@ use onelock_conformance::faults::{Net, Node};
 use onelock_conformance::rng::Rng;
 use onelock_core::quorum::Gate as _;
 use onelock_core::{
-    Backend, BootClock, ErrorKind, FencingToken, Locks, Quorum, Raise, Release, Request, Settings, Standing,
-    TokenEpoch,
+    Backend, BootClock, ErrorKind, FencingToken, Locks, Quorum, Raise, Release, Renewed, Request, Settings,
+    Standing, StoreUrl, TokenEpoch,
 };
 use onelock_redis::{Gate, RedisBackend, RedisConfig, RedisGate};
 
@@ -254,6 +254,23 @@ async fn a_shut_gate_renews_and_raises_nothing() {
     let emptied = gate.look().await.unwrap();
     assert!(!emptied.open && emptied.incarnation != seen.incarnation, "{emptied:?}");
     assert!(!gate.open(&seen.incarnation, 0).await.unwrap(), "opened to what it was before");
+}
+
+/// Where it stands may be a lock of the plain layout, in which a name is a key.
+#[tokio::test]
+async fn a_gate_is_not_put_over_what_somebody_else_keeps_there() {
+    let server = Server::start(&[]).await;
+    let url: StoreUrl = format!("redis://127.0.0.1:{}?layout=plain", server.port).parse().unwrap();
+    let plain = RedisBackend::connect(RedisConfig::try_from(url).unwrap()).await.unwrap();
+    let mine = request("onelock:gate", "x");
+    plain.acquire(&mine).await.unwrap();
+    let gate = RedisGate::new(config(&server, Gate::RunId)).unwrap();
+    let looked = gate.look().await.map_err(|error| error.kind());
+    let renewed = crate::common::renew_one(&plain, &mine.ticket()).await;
+    assert!(matches!(renewed, Ok(Renewed::Held(_))), "{renewed:?} after {looked:?}");
+    assert_eq!(looked, Err(ErrorKind::Foreign));
+    plain.release(&mine.ticket()).await.unwrap();
+    assert!(!gate.look().await.unwrap().open);
 }
 
 #[tokio::test]

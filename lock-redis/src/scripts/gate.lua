@@ -6,6 +6,7 @@ local run_id = string.match(call('INFO', 'server'), 'run_id:(%x+)')
 if not run_id then error({err = 'ERR the server does not say its run_id'}) end
 -- A shut gate says since when it is known to be shut: so a server that was emptied has another incarnation without a start.
 local gate = call('GET', KEYS[1]) or ''
+if not string.match(gate, '^%x* ?[%d.]*$') then error({err = 'ONELOCKFOREIGN the key ' .. KEYS[1] .. ' is no gate'}) end
 if string.match(gate, '^%x+') ~= run_id then
   gate = run_id .. ' ' .. table.concat(call('TIME'), '.')
   call('SET', KEYS[1], gate)
