@@ -54,6 +54,24 @@ async fn tokens_grow_over_a_server_that_has_lost_everything() {
     }
 }
 
+/// An empty server's first join, of a user who loses a right in it, leaves no counter that starts too low.
+#[tokio::test]
+async fn a_first_number_that_is_refused_turns_no_counter_back() {
+    for layout in LAYOUTS {
+        let server = Server::start(&[]).await;
+        let (backend, mut raw) = (backend(&server, &format!("layout={layout}")).await, server.raw().await);
+        let last = token(&*backend).await;
+        raw.run("FLUSHALL").await;
+        raw.run("ACL SETUSER default -set").await;
+        for _ in 0..2 {
+            assert_eq!(backend.acquire(&request("a", "x")).await.unwrap_err().kind(), ErrorKind::Denied);
+        }
+        raw.run("ACL SETUSER default +set").await;
+        let next = token(&*backend).await;
+        assert!(next > last, "{layout}: {next} after {last}");
+    }
+}
+
 #[tokio::test]
 async fn a_server_with_replicas_is_fenced_only_where_somebody_says_so() {
     let master = Server::start(&[]).await;

@@ -29,7 +29,12 @@ local function number(key, floor, epoch)
   if type(n) == 'number' then
     local next = above(n - 1, floor)
     local as_text = text(next)
-    if next ~= n then call('SET', key, as_text) end
+    local set = next ~= n and redis.pcall('SET', key, as_text)
+    if set and set.err then
+      -- A right was taken away. A new counter must not begin at 1.
+      if n == 1 then call('DEL', key) end
+      error(set)
+    end
     return as_text
   end
   local last, largest = counter(key)
