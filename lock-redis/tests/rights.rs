@@ -156,7 +156,15 @@ async fn a_right_that_is_taken_away_costs_no_lock() {
     };
     let brief = Duration::from_millis(500);
     let (mut wrong, mut names, mut promoted) = (Vec::new(), Vec::new(), Vec::new());
-    for right in documented("locker").split(' ').filter_map(|right| right.strip_prefix('+')) {
+    let rights = documented("locker");
+    let rights: Vec<_> = rights.split(' ').filter_map(|right| right.strip_prefix('+')).collect();
+    let mut all = Vec::new();
+    for right in &rights {
+        // With `set` goes what undoes a half.
+        all.extend([vec![*right], vec![*right, "set"]]);
+    }
+    for taken in all {
+        let right = &taken.join("+");
         let mut lines = Vec::new();
         for (waited, lease) in [(false, HOUR), (false, brief), (true, HOUR), (true, brief)] {
             let name = format!("{right}, waited for: {waited}, for {lease:?}");
@@ -168,6 +176,7 @@ async fn a_right_that_is_taken_away_costs_no_lock() {
             }
             lines.push((name, first));
         }
+        let asked = Instant::now();
         let [leaver, mut follower] = [request(right, "x"), request(right, "x")];
         follower.waiter_lease = brief;
         held(backend.acquire(&leaver).await.unwrap());
@@ -178,7 +187,7 @@ async fn a_right_that_is_taken_away_costs_no_lock() {
         held(backend.acquire(&reader).await.unwrap());
         held(backend.acquire(&another).await.unwrap());
 
-        raw.run(&format!("ACL SETUSER locker -{right}")).await;
+        raw.run(&format!("ACL SETUSER locker -{}", taken.join(" -"))).await;
         for (name, _) in &lines {
             if let Err(error) = backend.acquire(&lasting(name, brief)).await {
                 assert!(!error.to_string().contains("user_script"), "{error}");
@@ -186,12 +195,13 @@ async fn a_right_that_is_taken_away_costs_no_lock() {
         }
         let _ = backend.release(&leaver.ticket()).await;
         let _ = backend.release(&reader.ticket()).await;
-        raw.run(&format!("ACL SETUSER locker +{right}")).await;
+        raw.run(&format!("ACL SETUSER locker +{}", taken.join(" +"))).await;
         let _ = backend.release(&another.ticket()).await;
         names.push(readers);
 
         let renewed = renew_one(&backend, &follower.ticket()).await;
-        if !matches!(renewed, Ok(Renewed::Held(_) | Renewed::Waiting(_))) {
+        // Unless a busy machine took longer than its lease.
+        if asked.elapsed() < brief && !matches!(renewed, Ok(Renewed::Held(_) | Renewed::Waiting(_))) {
             wrong.push(format!("{right}: who waited {renewed:?}"));
         }
         if matches!(renewed, Ok(Renewed::Held(_))) {
