@@ -1,7 +1,10 @@
 //! Lines whose keys somebody else has changed: their ends taken off, or a key of theirs deleted.
 
-use crate::common::{HOUR, Server, held, renew_one, request, waits};
-use onelock_core::{Backend, Release, Renewal, Renewed, Standing};
+use std::time::{Duration, Instant};
+
+use crate::common::group::bucket;
+use crate::common::{HOUR, PATIENCE, Server, held, renew_one, request, waits};
+use onelock_core::{Backend, ErrorKind, Release, Renewal, Renewed, Standing};
 
 /// A tool that copies keys may leave out when they end.
 #[tokio::test]
@@ -83,5 +86,52 @@ async fn a_line_that_has_lost_a_key_goes_on() {
             }
         }
         assert_eq!(raw.residue().await, Vec::<String>::new(), "{lost}");
+    }
+}
+
+/// Who waits dies, and keys of its line go: by eviction, by hand. The next one who joins holds, at the latest when the leases of
+/// those who were there have ended; or is told that what is left is no line, until its end.
+#[tokio::test]
+async fn a_line_that_has_lost_any_of_its_keys_is_free_again() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let brief = Duration::from_millis(300);
+    let mut lines = Vec::new();
+    for lost in 1..15 {
+        for (i, modes) in ["xx", "xxx", "ssx", "sxs"].iter().enumerate() {
+            let name = format!("{lost}-{i}");
+            for mode in modes.chars() {
+                let ask = request(&name, &mode.to_string()).lease(brief).waiter_lease(brief);
+                backend.acquire(&ask).await.unwrap();
+            }
+            for (_, kind) in "eowx".chars().enumerate().filter(|(bit, _)| lost & (1 << bit) != 0) {
+                raw.run(&format!("DEL onelock:{{{}}}:{kind}:{name}", bucket(&name))).await;
+            }
+            lines.push((request(&name, "x"), true));
+        }
+    }
+    let until = Instant::now() + PATIENCE;
+    while !lines.is_empty() {
+        let mut stuck = Vec::new();
+        for (next, new) in lines {
+            let joined = if new {
+                backend.acquire(&next).await.map(|standing| (matches!(standing, Standing::Held(_)), false))
+            } else {
+                let renewed = renew_one(&*backend, &next.ticket()).await;
+                renewed.map(|renewed| (matches!(renewed, Renewed::Held(_)), renewed == Renewed::NotHeld))
+            };
+            match joined {
+                Ok((true, _)) => {}
+                Ok((false, new)) => stuck.push((next, new)),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Foreign, "{}: {error}", next.name);
+                    stuck.push((next, new));
+                }
+            }
+        }
+        lines = stuck;
+        let names = || lines.iter().map(|(next, _)| next.name.as_str()).collect::<Vec<_>>();
+        assert!(Instant::now() < until, "nobody holds: {:?}", names());
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -52,8 +52,8 @@ elseif alone then
 else
   local changed
   waits, changed = settle(others == 4)
-  -- Of the line nothing else is left: who waited is nobody any more.
-  if waits and others == 1 then promote() end
+  -- Nobody holds: O was evicted, or deleted by hand. Who heads the line may be nobody any more.
+  if waits and others ~= 4 and call('EXISTS', O) == 0 then promote() end
   if waits and (changed or others ~= 4) then waits = call('ZCARD', W) > 0 end
   local standing = renew(holder, lease, waiter_lease)
   if standing ~= NONE .. FAILED then return standing end
