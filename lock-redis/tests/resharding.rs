@@ -1,6 +1,6 @@
 //! Slots of a cluster that are on their way to another node, under clients at work.
 
-use crate::common::group::{SILENCE, backend, bucket, group, owner};
+use crate::common::group::{SILENCE, backend, bucket, group, owner, soon_until};
 use crate::common::{HOUR, held, renew_one, request, soon, told, waits};
 use crate::harness::servers::{Group, Plan};
 use onelock_core::{Backend, ErrorKind, Page, Renewal, Renewed, Wake};
@@ -210,4 +210,46 @@ async fn nodes_that_send_a_client_to_each_other_are_not_asked_in_a_loop() {
     let calls = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
     let refused = calls.split(',').find_map(|part| part.strip_prefix("rejected_calls=")).unwrap();
     assert!(refused.parse::<u32>().unwrap() < 40, "asked {refused} times within a second");
+}
+
+/// Nobody serves a slot, a client reads the map because of another one, and then the slot is served again.
+#[tokio::test]
+async fn a_slot_that_nobody_served_is_looked_for_again() {
+    let group = group(Plan::cluster(0, SILENCE * 4)).await;
+    for address in group.masters() {
+        group.say(*address, &["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await.unwrap();
+    }
+    let backend = backend(&group.url()).await;
+    let other = (0..).map(|i| format!("b{i}")).find(|other| bucket(other) != bucket("a")).unwrap();
+    let slot = bucket("a").to_string();
+    let slot = group.say(group.masters()[0], &["CLUSTER", "KEYSLOT", &slot]).await.unwrap().concat();
+    let from = group.masters()[owner(&group, "a").await];
+    // What one has dropped another may tell it of until that one has dropped it, too.
+    assigned(&group, 16_383, async || {
+        for address in group.masters() {
+            let _ = group.say(*address, &["CLUSTER", "DELSLOTS", &slot]).await;
+        }
+    })
+    .await;
+    let error = backend.acquire(&request("a", "x")).await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("serves slot"), "{error}");
+    held(backend.acquire(&request(&other, "x")).await.unwrap());
+    group.say(from, &["CLUSTER", "ADDSLOTS", &slot]).await.unwrap();
+    assigned(&group, 16_384, async || {}).await;
+    held(backend.acquire(&request("a", "x")).await.unwrap());
+}
+
+/// Does something until all nodes agree on how many slots are served.
+async fn assigned(group: &Group, slots: usize, again: impl AsyncFn()) {
+    soon_until(async || {
+        again().await;
+        for address in group.masters() {
+            let info = group.say(*address, &["CLUSTER", "INFO"]).await.unwrap().concat();
+            if !info.contains(&format!("cluster_slots_assigned:{slots}\r")) {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
 }
