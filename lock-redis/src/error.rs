@@ -17,6 +17,8 @@ pub(crate) fn from_redis(error: &RedisError) -> Error {
         (Kind::InvalidClientConfig, _) => (ErrorKind::InvalidConfig, text),
         (Kind::Io, _) if error.is_timeout() => (ErrorKind::Timeout, text),
         (Kind::Io, _) => (ErrorKind::Unavailable, text),
+        // The connection broke within an answer.
+        (Kind::Parse, _) if text.contains("end of input") => (ErrorKind::Unavailable, text),
         (_, Some(code)) => return from_server(code, error.detail().unwrap_or_default()),
         _ => (ErrorKind::Protocol, text),
     };

@@ -58,10 +58,8 @@ impl Inbox {
     /// A message on the channel: the holder and the number that hold now. Anything else is not ours and is ignored;
     /// a grant that was corrupted on its way is found by the next renewal.
     pub(crate) fn deliver(&self, message: &[u8]) {
-        let Some((holder, token)) = std::str::from_utf8(message).ok().and_then(|text| text.split_once(' '))
-        else {
-            return;
-        };
+        let text = std::str::from_utf8(message).unwrap_or_default();
+        let Some((holder, token)) = text.split_once(' ') else { return };
         let (Some(holder), Ok(token)) = (HolderId::from_hex(holder), token.parse()) else { return };
         let waiter = self.waiters.lock().get(&holder).cloned();
         if let Some(waiter) = waiter {

@@ -4,6 +4,7 @@
 mod clocks;
 mod common;
 mod connecting;
+mod cut;
 mod damage;
 mod differential;
 mod failover;
