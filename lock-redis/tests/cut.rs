@@ -239,3 +239,28 @@ async fn a_server_that_does_nothing_for_a_while_costs_no_lock() {
         backend.release(&second.ticket()).await.unwrap();
     }
 }
+
+/// A master that was made a replica loads what the new one has, and answers nothing else for as long: its name may lead there by now.
+#[tokio::test]
+async fn who_meets_a_server_that_loads_asks_where_the_name_leads() {
+    let (old, new) = (Server::start(&[]).await, Server::start(&["--repl-diskless-sync-delay", "0"]).await);
+    let (mut raw, mut other) = (old.raw().await, new.raw().await);
+    let fill = "for i = 1, 20000 do redis.call('SET', 'fill:' .. i, i) end";
+    other.run_args(&["EVAL", fill, "0"]).await;
+    for set in ["key-load-delay 5000", "loading-process-events-interval-bytes 1024"] {
+        raw.run(&format!("CONFIG SET {set}")).await;
+    }
+    let (port, _, target) = way(&old).await;
+    let backend = RedisBackend::connect(RedisConfig::new("127.0.0.1", port)).await.unwrap();
+    raw.run(&format!("REPLICAOF 127.0.0.1 {}", new.port)).await;
+    let mut loads = async || {
+        let info: String = redis::from_redis_value(raw.run("INFO persistence").await).unwrap();
+        info.contains("\nloading:1")
+    };
+    soon(async { while !loads().await {} }).await;
+    target.store(new.port, Ordering::SeqCst);
+    let ask = request("a", "x");
+    soon(async { while backend.acquire(&ask).await.is_err() {} }).await;
+    assert!(loads().await, "it has loaded all");
+    assert_eq!(other.residue().await.iter().filter(|key| !key.starts_with("fill")).count(), 1);
+}

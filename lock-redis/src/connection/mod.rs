@@ -101,8 +101,8 @@ impl Connection {
                 self.drop_connection(live.number);
                 continue;
             }
-            // A replica, or a master whose replicas have left it: the name may lead to another server by now.
-            if said(&["READONLY", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED"]) {
+            // A replica, also one that loads, or a master whose replicas have left it: the name may lead to another server by now.
+            if said(&["READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED"]) {
                 self.drop_connection(live.number);
             }
             return Ok(answer);
