@@ -70,6 +70,10 @@ pub fn credentials(
     wrong_if(both, "the callback for credentials gives the user and the password: leave them out")
 }
 
-fn wrong_if(wrong: bool, text: &str) -> Result<()> {
+/// What a store checks of its own.
+///
+/// # Errors
+/// [`ErrorKind::InvalidConfig`] with this text where it is wrong.
+pub fn wrong_if(wrong: bool, text: &str) -> Result<()> {
     if wrong { Err(Error::new(ErrorKind::InvalidConfig, text)) } else { Ok(()) }
 }

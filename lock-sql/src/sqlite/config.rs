@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onelock_core::toolkit::options;
-use onelock_core::{Error, ErrorKind, Result, StoreUrl};
+use onelock_core::toolkit::{checks::wrong_if, options};
+use onelock_core::{Result, StoreUrl};
 
 options! {
     /// Where the file is and how patient to be.
@@ -17,7 +17,7 @@ options! {
     options {
         /// How long a call waits for other writers.
         ///
-        /// After it, the call fails with [`ErrorKind::Unavailable`].
+        /// After it, the call fails with [`Unavailable`](onelock_core::ErrorKind::Unavailable).
         busy_timeout: Duration = "5s",
         /// How often waiters look for other processes where the kernel does not tell of them.
         ///
@@ -37,56 +37,39 @@ impl SqliteConfig {
     /// Reads a URL, whose common options have been taken out.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`] when it names no file, has a user, a port or several hosts, or an option that is
+    /// [`InvalidConfig`](onelock_core::ErrorKind::InvalidConfig) when it names no file, has a user, a port or several hosts, or an option that is
     /// not known or out of range.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         url.check_options(&[Self::OPTIONS])?;
-        let config = Self::new(path_of(&url)?).merge_url(&mut url)?;
-        config.check()?;
-        Ok(config)
+        let user = url.username.is_some() || url.password.is_some();
+        wrong_if(user, "a SQLite URL has no user; write a file `a@b.db` as sqlite://./a%40b.db")?;
+        let servers = url.hosts.len() > 1 || url.hosts.iter().any(|(_, port)| port.is_some());
+        wrong_if(servers, "a SQLite URL has no hosts or ports; write `:` as %3A and `,` as %2C")?;
+        // The part of a relative path before its first slash is where other stores have a host.
+        let path: String =
+            url.hosts.iter().map(|(first, _)| first.as_str()).chain([url.path.as_str()]).collect();
+        wrong_if(path.ends_with('/'), "the SQLite store needs the path of a file, not of a folder")?;
+        let config = Self::new(path).merge_url(&mut url)?;
+        config.check().map(|()| config)
     }
 
     /// Checks the ranges, before any I/O.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`].
+    /// [`InvalidConfig`](onelock_core::ErrorKind::InvalidConfig).
     pub fn check(&self) -> Result<()> {
-        if self.path.file_name().is_none() {
-            return Err(bad("the SQLite store needs the path of a file"));
-        }
-        if self.busy_timeout > Duration::from_secs(60) {
-            return Err(bad("busy_timeout is at most 60s"));
-        }
-        if !(Duration::from_millis(1)..=Duration::from_secs(1)).contains(&self.poll) {
-            return Err(bad("poll is from 1ms to 1s"));
-        }
-        Ok(())
+        let no_file = self.path.file_name().is_none();
+        wrong_if(no_file, "the SQLite store needs the path of a file: sqlite:///folder/locks.db")?;
+        wrong_if(self.busy_timeout > Duration::from_secs(60), "busy_timeout is at most 60s")?;
+        let polls = Duration::from_millis(1)..=Duration::from_secs(1);
+        wrong_if(!polls.contains(&self.poll), "poll is from 1ms to 1s")
     }
-}
-
-/// The path behind a URL. The part of a relative path before its first slash is where other stores have a host.
-fn path_of(url: &StoreUrl) -> Result<PathBuf> {
-    if url.username.is_some() || url.password.is_some() {
-        return Err(bad("a SQLite URL has no user; write a file `a@b.db` as sqlite://./a%40b.db"));
-    }
-    let first = match &url.hosts[..] {
-        [] => "",
-        [(first, None)] => first,
-        _ => return Err(bad("a SQLite URL has no hosts or ports; write `:` as %3A and `,` as %2C")),
-    };
-    let path = format!("{first}{}", url.path);
-    if path.is_empty() || path.ends_with('/') {
-        return Err(bad("the SQLite store needs the path of a file: sqlite:///folder/locks.db"));
-    }
-    Ok(path.into())
-}
-
-fn bad(text: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, text)
 }
 
 #[cfg(test)]
 mod tests {
+    use onelock_core::ErrorKind;
+
     use super::*;
 
     fn read(url: &str) -> Result<SqliteConfig> {
