@@ -61,38 +61,32 @@ fn boot_id() -> Result<String, String> {
         std::fs::read_to_string(PATH).map_err(|e| format!("cannot read the boot id from {PATH}: {e}"))?;
     // LXC, Incus, Proxmox and systemd-nspawn mount a random id over it, another one in each container. What the host or
     // another container wrote to the file would then look like an earlier boot, and its living locks would be dropped.
-    match rustix::fs::statfs(PATH) {
-        Ok(stat) if stat.f_type as u64 & 0xFFFF_FFFF == PROC => Ok(text),
-        Ok(_) => Err(format!(
-            "a file is mounted over {PATH}, so this container has a boot id of its own: unmount it in the container, or \
-             use a networked store"
-        )),
-        Err(e) => Err(format!("cannot tell whether {PATH} is the kernel's: {e}")),
+    if rustix::fs::statfs(PATH).is_ok_and(|stat| stat.f_type as u64 & 0xFFFF_FFFF == PROC) {
+        return Ok(text);
     }
+    Err(format!(
+        "a file is mounted over {PATH}, so this container has a boot id of its own: unmount it in the container, or use a \
+         networked store"
+    ))
 }
 
-/// `kern.boottime` would do no good here: it moves when the wall clock is stepped. Other systems have neither name.
+/// `kern.boottime` would do no good here: it moves when the wall clock is stepped. Other systems have neither name, and print none.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn boot_id() -> Result<String, String> {
     let mac = cfg!(target_os = "macos");
     let (program, key) =
         if mac { ("/usr/sbin/sysctl", "kern.bootsessionuuid") } else { ("/sbin/sysctl", "kern.boot_id") };
-    match std::process::Command::new(program).args(["-n", key]).output() {
-        Ok(out) if out.status.success() => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
-        Ok(out) => Err(format!("`{program} -n {key}` ended with {}", out.status)),
-        Err(e) => Err(format!("cannot run {program} for the boot id: {e}")),
-    }
+    let printed = std::process::Command::new(program).args(["-n", key]).output();
+    let printed = printed.map_err(|e| format!("cannot run {program} for the boot id: {e}"))?;
+    Ok(String::from_utf8_lossy(&printed.stdout).into_owned())
 }
 
 /// Nanoseconds, of the line `boottime <seconds> <nanoseconds>`.
 fn boot_offset(offsets: &str) -> i64 {
-    let of_boot = offsets.lines().find_map(|line| line.strip_prefix("boottime"));
-    let numbers: Vec<i64> =
-        of_boot.into_iter().flat_map(str::split_whitespace).flat_map(str::parse).collect();
-    match numbers[..] {
-        [seconds, nanos, ..] => seconds.saturating_mul(1_000_000_000).saturating_add(nanos),
-        _ => 0,
-    }
+    let of_boot = offsets.lines().find_map(|line| line.strip_prefix("boottime")).unwrap_or_default();
+    let mut numbers = of_boot.split_whitespace().map(|number| number.parse().unwrap_or(0));
+    let (seconds, nanos): (i64, i64) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
 /// Nanoseconds of the host's boot clock.
