@@ -4,12 +4,13 @@
 //! write only while all three names lead to the same files. When the log or its index is deleted, the next process to open the
 //! database makes new ones, and each side then has a line of its own.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use onelock_core::toolkit::Mutex;
+use onelock_core::toolkit::{Mutex, checks::wrong_if};
 use onelock_core::{Error, ErrorKind, Result};
 use rustix::fs::{Access, access};
 
@@ -17,10 +18,9 @@ use rustix::fs::{Access, access};
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path).map_err(|e| io_error(path, &e))?;
     // SQLite takes its file names as UTF-8.
-    match path.to_str() {
-        Some(text) if !text.contains('\0') => Ok(path),
-        _ => Err(Error::new(ErrorKind::InvalidConfig, format!("{} is not UTF-8", path.display()))),
-    }
+    let named = path.to_str().is_some_and(|text| !text.contains('\0'));
+    wrong_if(!named, &format!("{} is not UTF-8", path.display()))?;
+    Ok(path)
 }
 
 /// The longest path: those of the companions are longer by up to eight bytes.
@@ -30,28 +30,17 @@ const LONGEST: usize = 512 - 8;
 pub(super) fn check(path: &Path) -> Result<bool> {
     // A link to the file leads SQLite to the folder of the file itself.
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if real.as_os_str().len() > LONGEST {
-        let text = format!("{} has more than the {LONGEST} bytes that SQLite takes", real.display());
-        return Err(Error::new(ErrorKind::InvalidConfig, text));
-    }
+    let long = format!("{} has more than the {LONGEST} bytes that SQLite takes", real.display());
+    wrong_if(real.as_os_str().len() > LONGEST, &long)?;
     let folder = real.parent().unwrap_or(&real);
     let may = |path: &Path, what| access(path, what).map_err(|e| io_error(path, &e.into()));
     // SQLite puts its -wal and -shm files beside the file, so the folder must be writable too.
     may(folder, Access::WRITE_OK | Access::EXEC_OK)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    check_mounts(folder, path)?;
-    let meta = match std::fs::metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            #[cfg(any(target_os = "linux", target_os = "android"))]
-            make(&real).map_err(|e| io_error(path, &e.into()))?;
-            return Ok(false);
-        }
-        meta => meta.map_err(|e| io_error(path, &e))?,
-    };
-    if !meta.is_file() {
-        let text = format!("{} is not a regular file", path.display());
-        return Err(Error::new(ErrorKind::InvalidConfig, text));
-    }
+    check_mounts(folder, path).and_then(|()| make(&real).map_err(|e| io_error(path, &e.into())))?;
+    // Where it was not made here SQLite makes it.
+    let Ok(meta) = std::fs::metadata(path) else { return Ok(false) };
+    wrong_if(!meta.is_file(), &format!("{} is not a regular file", path.display()))?;
     if meta.nlink() > 1 {
         return Err(shared(path, "has several names (hard links); keep one of them"));
     }
@@ -61,15 +50,12 @@ pub(super) fn check(path: &Path) -> Result<bool> {
 
 /// Refuses a file that others may use by another log or another clock.
 fn shared(path: &Path, why: &str) -> Error {
-    let text = format!(
-        "{} {why}: all users of the file must be processes of one kernel and share its write-ahead log, which is kept beside \
-         its name",
-        path.display()
-    );
-    Error::new(ErrorKind::Unsupported, text)
+    const USERS: &str =
+        "all its users must be processes of one kernel and share the log, which is kept beside its name";
+    Error::new(ErrorKind::Unsupported, format!("{} {why}: {USERS}", path.display()))
 }
 
-/// Makes the file with the permissions that the umask leaves: one that SQLite makes only its user can write.
+/// Makes the file, where there is none, with the permissions that the umask leaves: one that SQLite makes only its user can write.
 ///
 /// It is not opened: closing a file drops all locks that this process has on it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -187,21 +173,14 @@ impl Files {
 /// The database, and its log and the index to that, where links in the path lead to.
 pub(super) fn names(path: &Path) -> [PathBuf; 3] {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let beside = |suffix| {
-        let mut name = real.clone().into_os_string();
-        name.push(suffix);
-        name.into()
-    };
+    let beside = |suffix| [real.as_os_str(), OsStr::new(suffix)].join(OsStr::new("")).into();
     [path.to_owned(), beside("-wal"), beside("-shm")]
 }
 
 fn lost_log(path: &Path) -> Error {
-    let text = format!(
-        "{0}-wal or {0}-shm was deleted or replaced while this process had it open: its locks are gone, and it cannot use \
-         the file again before it is restarted",
-        path.display()
-    );
-    Error::new(ErrorKind::Protocol, text)
+    const LOST: &str = "was deleted or replaced while this process had it open: its locks are gone, and it cannot use the \
+                        file again before it is restarted";
+    Error::new(ErrorKind::Protocol, format!("{0}-wal or {0}-shm {LOST}", path.display()))
 }
 
 #[cfg(all(test, any(target_os = "linux", target_os = "android")))]
