@@ -3,39 +3,30 @@
 use onelock_core::{Error, ErrorKind};
 use rusqlite::ErrorCode as Code;
 
-/// Why a transaction ended early.
+/// Why a transaction, or a verb within one, ended early.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) struct Fault {
+    pub(super) error: Error,
+    /// What SQLite says: the transaction cannot go on. None where only this verb fails; it has written nothing.
+    pub(super) code: Option<Code>,
+}
+
+impl Fault {
     /// Another connection is in the way: asking again soon may help.
-    Busy(rusqlite::Error),
-    /// The transaction cannot go on.
-    Sql(rusqlite::Error),
-    /// This verb fails; it has written nothing, and others may go on without it.
-    Verb(Error),
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self.code, Some(Code::DatabaseBusy | Code::DatabaseLocked))
+    }
 }
 
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
-        match error.sqlite_error_code() {
-            Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy(error),
-            _ => Self::Sql(error),
-        }
+        Self { code: error.sqlite_error_code(), error: explain(error) }
     }
 }
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
-        Self::Verb(error)
-    }
-}
-
-/// The error for the caller.
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Busy(error) | Fault::Sql(error) => explain(error),
-            Fault::Verb(error) => error,
-        }
+        Self { error, code: None }
     }
 }
 
@@ -48,22 +39,20 @@ pub(crate) fn explain(error: rusqlite::Error) -> Error {
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => {
             (Unavailable, "other writers kept the file busy; nothing was changed")
         }
-        Some(Code::PermissionDenied | Code::AuthorizationForStatementDenied) => {
-            (Denied, "access to the file was denied")
+        Some(Code::PermissionDenied | Code::AuthorizationForStatementDenied | Code::ReadOnly) => {
+            (Denied, "the file or its folder cannot be written")
         }
-        Some(Code::ReadOnly) => (Denied, "the file or its folder cannot be written"),
-        Some(Code::OutOfMemory) => (Unavailable, "SQLite ran out of memory"),
         Some(Code::SystemIoFailure) if !no_room => (Unavailable, "reading or writing the file failed"),
         Some(Code::DiskFull | Code::SystemIoFailure) => {
             (Full, "the disk or the file is full; nothing was changed")
         }
         Some(Code::CannotOpen) => (Unavailable, "the file or its -wal and -shm companions cannot be opened"),
-        Some(Code::DatabaseCorrupt) => (Protocol, "the file is damaged"),
-        Some(Code::NotADatabase) => (Foreign, "the file is not an SQLite database"),
+        Some(Code::OutOfMemory) => (Unavailable, "SQLite ran out of memory"),
         // A missing table or column, a broken constraint, a value of another type: not what we wrote.
         Some(Code::Unknown | Code::SchemaChanged | Code::ConstraintViolation | Code::TypeMismatch) | None => {
             (Foreign, "the tables in the file are not as onelock made them")
         }
+        Some(Code::NotADatabase) => (Foreign, "the file is not an SQLite database"),
         Some(_) => (Protocol, "SQLite failed"),
     };
     Error::new(kind, format!("{text} ({error})")).caused_by(error)

@@ -9,7 +9,7 @@ use crate::listing::{listing, range};
 
 pub(super) async fn inspect(queue: &Queue, name: &LockName) -> Result<Snapshot> {
     let on = name.clone();
-    queue.step(Effect::Reads, name, move |lines, now| lines.inspect(now, &on)).await
+    queue.run(Effect::Reads, move |tx| tx.step(&on, |lines, now| lines.inspect(now, &on))).await
 }
 
 pub(super) async fn list(queue: &Queue, prefix: &str, page: &Page) -> Result<Listing> {

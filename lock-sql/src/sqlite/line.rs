@@ -1,18 +1,16 @@
 //! One transaction: it reads the lines that its verbs are about, lets [`Lines`] decide and writes the difference.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use onelock_core::line::Entry;
 use onelock_core::toolkit::Lines;
-use onelock_core::{
-    Error, ErrorKind, FencingToken, HolderId, HolderMap, LockName, Note, Result, Ticket, Timestamp, Wake,
-};
-use rusqlite::{OptionalExtension as _, Row, TransactionBehavior};
+use onelock_core::{Error, ErrorKind, FencingToken, HolderId, HolderMap, LockName, Note, Result, Timestamp};
+use rusqlite::{Row, TransactionBehavior};
 
 use super::boot::{nanos, time};
+use super::connection::{Database, check_marks};
 use super::error::Fault;
-use super::open::{Database, check_marks};
 
 /// One transaction under way; dropped, it is rolled back.
 pub(super) struct Transaction<'c> {
@@ -20,8 +18,10 @@ pub(super) struct Transaction<'c> {
     pub(super) sql: rusqlite::Transaction<'c>,
     now: Timestamp,
     lines: Lines,
-    /// The lines of these names as the file has them.
-    stored: BTreeMap<LockName, Vec<Entry>>,
+    /// Whose lines were read.
+    read: BTreeSet<LockName>,
+    /// Their entries as the file has them.
+    stored: BTreeMap<FencingToken, State>,
     /// The last number in the file, over all names. One counter for the whole file: it has one writer at a time anyway,
     /// numbers of a name still only grow, and a million names leave nothing behind.
     stored_number: i64,
@@ -29,6 +29,13 @@ pub(super) struct Transaction<'c> {
     pub(super) delays: HolderMap<Duration>,
     /// Whose entries have expired.
     expired: Vec<HolderId>,
+}
+
+/// Whose entry it is, and what of it changes: whether it holds, and its end.
+type State = (HolderId, bool, Timestamp);
+
+fn state(entry: &Entry) -> State {
+    (entry.holder, entry.held, entry.ends)
 }
 
 impl<'c> Transaction<'c> {
@@ -44,31 +51,31 @@ impl<'c> Transaction<'c> {
         let sql = rusqlite::Transaction::new_unchecked(&database.sql, how)?;
         // First: tables that are not there any more do not hide why.
         check_marks(&sql)?;
-        let (stored_number, same_boot, has_expired): (i64, bool, bool) = sql
+        let (stored_number, same_boot, drops): (i64, bool, bool) = sql
             .prepare_cached(include_str!("sql/meta.sql"))?
             .query_row((&database.boot.id, nanos(now)), |row| row.try_into())?;
-        let mut expired = Vec::new();
-        if same_boot && !has_expired {
-            // Nothing to drop.
-        } else if reads {
+        if drops && reads {
             drop(sql);
             return Self::begin(database, false, floor);
-        } else if same_boot {
-            let mut expire = sql.prepare_cached(include_str!("sql/expire.sql"))?;
-            let gone = expire.query_map([nanos(now)], |row| row.get(0).map(holder))?;
-            expired = gone.collect::<Result<_, _>>()?;
-        } else if database.knows_boot.get() {
+        }
+        if !same_boot && database.knows_boot.get() {
             let text = "a program with another boot id writes to the file: is it shared with a container or a virtual \
                         machine that has an id of its own?";
             return Err(Error::new(ErrorKind::Unsupported, text).into());
-        } else {
-            sql.execute(include_str!("sql/reboot_drop.sql"), ())?;
+        }
+        if !same_boot {
             sql.execute(include_str!("sql/reboot_delay.sql"), [nanos(now)])?;
             sql.execute(include_str!("sql/reboot.sql"), [&database.boot.id])?;
         }
+        let mut expired = Vec::new();
+        if drops {
+            let mut expire = sql.prepare_cached(include_str!("sql/expire.sql"))?;
+            let gone = expire.query_map([nanos(now)], |row| row.get(0).map(holder))?;
+            expired = gone.collect::<Result<_, _>>()?;
+        }
         let lines = Lines::with_counter(stored_number.max(floor));
-        let (stored, delays) = (BTreeMap::new(), HolderMap::default());
-        Ok(Self { database, sql, now, lines, stored, stored_number, delays, expired })
+        let (read, stored, delays) = (BTreeSet::new(), BTreeMap::new(), HolderMap::default());
+        Ok(Self { database, sql, now, lines, read, stored, stored_number, delays, expired })
     }
 
     /// Runs a verb on the line of `name`. What it changes is written at the end.
@@ -77,21 +84,39 @@ impl<'c> Transaction<'c> {
         name: &LockName,
         verb: impl FnOnce(&mut Lines, Timestamp) -> T,
     ) -> Result<T, Fault> {
-        if !self.stored.contains_key(name) {
+        if !self.read.contains(name) {
             let mut line = self.sql.prepare_cached(include_str!("sql/line.sql"))?;
             let entries = line.query_and_then([name.encoded()], entry)?.collect::<Result<Vec<_>, _>>()?;
-            self.lines.insert(name.clone(), entries.clone());
-            self.stored.insert(name.clone(), entries);
+            self.stored.extend(entries.iter().map(|entry| (entry.token, state(entry))));
+            self.lines.insert(name.clone(), entries);
+            self.read.insert(name.clone());
         }
         Ok(verb(&mut self.lines, self.now))
     }
 
-    /// Commits. The last number given, and whose waits may have ended.
+    /// Writes the difference and commits. The last number given, and whose waits may have ended.
     pub(super) fn commit(mut self) -> Result<(i64, Vec<HolderId>), Fault> {
         // Nothing is written to a file that others do not see.
         self.database.files.check()?;
-        for (name, before) in &self.stored {
-            self.write(name, before)?;
+        let lines = &self.lines;
+        let entries =
+            lines.names().flat_map(|name| lines.entries(name).iter().map(move |entry| (name, entry)));
+        let differs = |(_, entry): &(_, &Entry)| self.stored.remove(&entry.token) != Some(state(entry));
+        let changed: Vec<_> = entries.filter(differs).collect();
+        // First, because a holder that has left may have joined again.
+        for gone in self.stored.keys() {
+            self.sql.prepare_cached(include_str!("sql/leave.sql"))?.execute([gone.get()])?;
+        }
+        for (name, entry) in changed {
+            let delay = self.delays.get(&entry.holder).copied().unwrap_or_default();
+            let (token, name, holder) = (entry.token, name.encoded(), blob(entry.holder));
+            let (mode, note) = (entry.mode.to_string(), entry.note.as_str());
+            let [ends, joined, delay] = [entry.ends, entry.joined, Timestamp::from_origin(delay)].map(nanos);
+            let mut put = self.sql.prepare_cached(include_str!("sql/put.sql"))?;
+            if put.execute((token.get(), name, holder, mode, entry.held, ends, joined, delay, note))? != 1 {
+                let text = format!("number {token} is in the file already: its counter has gone back");
+                return Err(Error::new(ErrorKind::Foreign, text).into());
+            }
         }
         let number = self.lines.counter();
         if number != self.stored_number {
@@ -102,55 +127,6 @@ impl<'c> Transaction<'c> {
         self.expired.extend(self.lines.take_woken());
         Ok((number, self.expired))
     }
-
-    /// Writes the difference.
-    fn write(&self, name: &LockName, before: &[Entry]) -> Result<(), Fault> {
-        let after = self.lines.entries(name);
-        for gone in before.iter().filter(|old| find(after, old.token).is_none()) {
-            self.sql.prepare_cached(include_str!("sql/leave.sql"))?.execute([gone.token.get()])?;
-        }
-        for entry in after {
-            let same = |old: &Entry| (old.held, old.ends) == (entry.held, entry.ends);
-            if find(before, entry.token).is_some_and(same) {
-                continue;
-            }
-            let delay = self.delays.get(&entry.holder).copied().unwrap_or_default();
-            let written = self.sql.prepare_cached(include_str!("sql/put.sql"))?.execute((
-                entry.token.get(),
-                name.encoded(),
-                blob(entry.holder),
-                entry.mode.to_string(),
-                entry.held,
-                nanos(entry.ends),
-                nanos(entry.joined),
-                nanos(Timestamp::from_origin(delay)),
-                entry.note.as_str(),
-            ))?;
-            if written != 1 {
-                let text =
-                    format!("number {} is in the file already: its counter has gone back", entry.token);
-                return Err(Error::new(ErrorKind::Foreign, text).into());
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Lines are in the order of their numbers.
-fn find(line: &[Entry], token: FencingToken) -> Option<&Entry> {
-    line.binary_search_by_key(&token, |entry| entry.token).ok().map(|at| &line[at])
-}
-
-/// How a wait ends by what was committed; while it goes on, how many wait ahead.
-pub(super) fn wake(database: &Database, ticket: &Ticket) -> Result<Result<Wake, u32>, Fault> {
-    let mut own = database.sql.prepare_cached(include_str!("sql/own.sql"))?;
-    let of = (ticket.name.encoded(), blob(ticket.holder), nanos(database.now()));
-    let entry: Option<(i64, bool, u32)> = own.query_row(of, |row| row.try_into()).optional()?;
-    Ok(match entry {
-        None => Ok(Wake::Ask),
-        Some((token, true, _)) => Ok(Wake::Held(FencingToken::new(token)?)),
-        Some((_, false, ahead)) => Err(ahead),
-    })
 }
 
 fn entry(row: &Row<'_>) -> Result<Entry, Fault> {
@@ -168,7 +144,7 @@ fn entry(row: &Row<'_>) -> Result<Entry, Fault> {
     })
 }
 
-fn blob(holder: HolderId) -> [u8; 16] {
+pub(super) fn blob(holder: HolderId) -> [u8; 16] {
     holder.as_u128().to_be_bytes()
 }
 

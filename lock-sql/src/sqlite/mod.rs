@@ -10,8 +10,6 @@ pub(crate) mod error;
 mod file;
 mod inspect;
 mod line;
-mod notices;
-mod open;
 mod release;
 mod renew;
 mod thread;

@@ -10,7 +10,7 @@ pub(super) async fn renew(queue: &Queue, due: &[Renewal]) -> Vec<Result<Renewed>
     let renew = queue.run(Effect::Writes, move |tx| {
         let each = all.iter().map(|renewal| {
             match tx.step(&renewal.ticket.name, |lines, now| lines.renew(now, renewal)) {
-                Err(Fault::Verb(error)) => Ok(Err(error)),
+                Err(Fault { error, code: None }) => Ok(Err(error)),
                 renewed => Ok(Ok(renewed?)),
             }
         });
@@ -21,5 +21,7 @@ pub(super) async fn renew(queue: &Queue, due: &[Renewal]) -> Vec<Result<Renewed>
 
 pub(super) async fn raise(queue: &Queue, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
     let of = ticket.clone();
-    queue.step(Effect::Joins, &ticket.name, move |lines, now| lines.raise(now, &of, token)).await?
+    let raise =
+        queue.run(Effect::Joins, move |tx| tx.step(&of.name, |lines, now| lines.raise(now, &of, token)));
+    raise.await?
 }

@@ -7,16 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::toolkit::Lines;
-use onelock_core::{Clock, Error, ErrorKind, HolderId, LockName, Result, Ticket, Timestamp, Wake};
+use onelock_core::{Clock, Error, ErrorKind, Result, Ticket, Wake};
 use tokio::sync::{mpsc, oneshot};
 
 use super::config::SqliteConfig;
 use super::connection::Connection;
 use super::error::Fault;
 use super::line::Transaction;
-use super::notices::notify;
-use super::wait::{Reply, Waiters};
+use super::wait::{Reply, Waiters, notify};
 
 /// How many messages are taken at most before they are answered: verbs that share a transaction share a wait for the disk, and
 /// other processes get a turn in between.
@@ -65,7 +63,7 @@ impl Queue {
         let queue = Self { messages, limit: config.busy_timeout + STALL };
         let connection = Connection::new(config, clock);
         let worker = Worker { connection, messages: received, waiters: Waiters::default(), number: 0 };
-        let (fail, mut failed) = oneshot::channel();
+        let (fail, failed) = std::sync::mpsc::channel();
         let serve = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(worker.serve()),
             Err(error) => drop(fail.send(no_thread(&error))),
@@ -73,19 +71,8 @@ impl Queue {
         let thread = std::thread::Builder::new().name("onelock-sqlite".into());
         thread.spawn(serve).map_err(|e| no_thread(&e))?;
         let opened = queue.run(Effect::Reads, |_| Ok(())).await;
-        failed.try_recv().map_or_else(|_| opened, Err)?;
+        failed.try_recv().map_or(opened, Err)?;
         Ok(queue)
-    }
-
-    /// Runs a verb on the line of a name; see [`Queue::run`].
-    pub(super) async fn step<T: Send + 'static>(
-        &self,
-        effect: Effect,
-        name: &LockName,
-        mut verb: impl FnMut(&mut Lines, Timestamp) -> T + Send + 'static,
-    ) -> Result<T> {
-        let name = name.clone();
-        self.run(effect, move |tx| tx.step(&name, &mut verb)).await
     }
 
     /// Runs a verb in a transaction; other verbs may share it.
@@ -115,7 +102,8 @@ impl Queue {
     pub(super) async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
         let (reply, answer) = oneshot::channel();
         self.send(Message::Wait(ticket.clone(), reply))?;
-        answer.await.map_err(|_| ended())?
+        // None where another call came in its place.
+        answer.await.unwrap_or(Ok(Wake::Ask))
     }
 
     /// Ends the thread. What is still in the queue, and those that wait, get no answer.
@@ -155,7 +143,7 @@ impl Worker {
             tokio::select! {
                 // None come any more when the queue is gone.
                 count = self.messages.recv_many(&mut messages, BATCH) => open = count > 0,
-                notified = self.waiters.due(&self.connection) => {
+                notified = self.waiters.due(&self.connection), if !self.waiters.calls.is_empty() => {
                     self.waiters.poll(&mut self.connection, notified);
                 }
             }
@@ -164,7 +152,7 @@ impl Worker {
                     Message::Call(call) => calls.push(call),
                     Message::Wait(ticket, reply) => {
                         waiting.push(ticket.holder);
-                        self.waiters.add(ticket, reply);
+                        self.waiters.calls.insert(ticket.holder, (ticket, reply));
                     }
                     Message::Close => open = false,
                 }
@@ -174,37 +162,33 @@ impl Worker {
         }
     }
 
-    /// Answers each call. When a transaction of several fails, each gets one of its own: a full disk that refuses
-    /// an acquire may still take a release.
+    /// Runs the calls in one transaction and answers each. When a transaction of several fails, each gets one of its own: a full
+    /// disk that refuses an acquire may still take a release.
     fn run(&mut self, mut calls: Vec<Call>) {
-        if calls.is_empty() {
-            return;
-        }
-        let done = self.transact(&mut calls);
+        let Some(effect) = calls.iter().map(|call| call.effect).max() else { return };
+        let done = self.connection.persist(|database| {
+            // SQLite obeys this pragma when it compiles it, so it must not come out of the cache.
+            let sync = if effect == Effect::Joins { "FULL" } else { "NORMAL" };
+            database.sql.pragma_update(None, "synchronous", sync)?;
+            let mut tx = Transaction::begin(database, effect == Effect::Reads, self.number)?;
+            calls.iter_mut().try_for_each(|call| (call.verb)(&mut tx))?;
+            tx.commit()
+        });
         if calls.len() > 1 && done.as_ref().is_err_and(|error| !error.is_retryable()) {
             return calls.into_iter().for_each(|call| self.run(vec![call]));
         }
+        let woken = done.map(|(number, woken)| {
+            self.number = number;
+            // Other processes first: theirs is the longer way.
+            if !woken.iter().all(|holder| self.waiters.calls.contains_key(holder)) {
+                notify(&self.connection.config.path);
+            }
+            woken
+        });
         for call in calls {
             // A caller that went away needs no answer.
-            let _ = call.committed.send(done.as_ref().map(|_| ()).map_err(Clone::clone));
+            let _ = call.committed.send(woken.as_ref().map(|_| ()).map_err(Clone::clone));
         }
-        self.waiters.answer(&mut self.connection, &done.unwrap_or_default(), false);
-    }
-
-    /// Runs the calls in one transaction; whose waits it may have ended.
-    fn transact(&mut self, calls: &mut [Call]) -> Result<Vec<HolderId>> {
-        let (effect, number) = (calls.iter().map(|call| call.effect).max(), self.number);
-        let (number, woken) = self.connection.persist(|database| {
-            database.set_full_sync(effect == Some(Effect::Joins))?;
-            let mut tx = Transaction::begin(database, effect == Some(Effect::Reads), number)?;
-            calls.iter_mut().try_for_each(|call| (call.verb)(&mut tx))?;
-            tx.commit()
-        })?;
-        self.number = number;
-        // Other processes first: theirs is the longer way.
-        if !woken.iter().all(|holder| self.waiters.has(*holder)) {
-            notify(&self.connection.config.path);
-        }
-        Ok(woken)
+        self.waiters.answer(&mut self.connection, &woken.unwrap_or_default(), false);
     }
 }

@@ -1,14 +1,23 @@
 //! How those who wait are notified: by what this process does itself, and by the touches of other processes, which are only
 //! hints: a process may die between its commit and its touch, so waiters also poll now and then.
+//!
+//! A process that promotes or removes an entry that is not its own touches the file after its commit, and the kernel notifies all
+//! who watch the file. A touch changes the file's times and nothing else; a watch on the log would notify before the
+//! commit can be read.
 
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Instant;
 
-use onelock_core::{Error, HolderId, HolderMap, Result, Ticket, Wake};
+use onelock_core::{Error, FencingToken, HolderId, HolderMap, Result, Ticket, Wake};
+use rusqlite::OptionalExtension as _;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
+use tokio::io::{Interest, unix::AsyncFd};
 use tokio::sync::oneshot;
 
-use super::connection::Connection;
-use super::line::wake;
-use super::open::{Database, check_marks};
+use super::boot::nanos;
+use super::connection::{Connection, Database, check_marks};
+use super::line::blob;
 
 /// How many times rarer polls are where the kernel notifies: then they are only for what was not notified. Hundreds of waiters must
 /// not keep the processor busy by polling.
@@ -23,7 +32,7 @@ pub(super) type Reply = oneshot::Sender<Result<Wake>>;
 #[derive(Default)]
 pub(super) struct Waiters {
     /// An entry has one waiting call: one that is made anew comes in place of the one before, which is to ask.
-    calls: HolderMap<(Ticket, Reply)>,
+    pub(super) calls: HolderMap<(Ticket, Reply)>,
     /// How many wait ahead of the first of them. Where the kernel does not notify, hundreds of processes poll, and those far
     /// behind must leave the processor to those in front.
     ahead: u32,
@@ -31,27 +40,13 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
-    pub(super) fn has(&self, holder: HolderId) -> bool {
-        self.calls.contains_key(&holder)
-    }
-
-    pub(super) fn add(&mut self, ticket: Ticket, reply: Reply) {
-        if let Some((_, before)) = self.calls.insert(ticket.holder, (ticket, reply)) {
-            // A caller that went away needs no answer.
-            let _ = before.send(Ok(Wake::Ask));
-        }
-    }
-
-    /// Ends when somebody waits and it is time to poll: because another process notified (true), or for what was not notified.
+    /// Ends when it is time to poll: because another process notified (true), or for what was not notified.
     pub(super) async fn due(&self, connection: &Connection) -> bool {
-        if self.calls.is_empty() {
-            return std::future::pending().await;
-        }
-        let notices = connection.database.as_ref().and_then(Database::notices);
+        let notices = connection.database.as_ref().and_then(|database| database.notices.get()?.as_ref());
         let pause = connection.config.poll * if notices.is_some() { RARER } else { 1 + self.ahead };
         let next = self.polled.map_or_else(Instant::now, |polled| polled + pause);
         tokio::select! {
-            Some(()) = async { notices?.notified().await } => true,
+            Some(()) = async { notified(notices?).await } => true,
             () = tokio::time::sleep_until(next.into()) => false,
         }
     }
@@ -82,20 +77,25 @@ impl Waiters {
         waiting.sort_unstable_by(|a, b| (&a.name, a.token).cmp(&(&b.name, b.token)));
         let read = connection.persist(|database| {
             // First, so that nothing falls between the answer and what is notified later.
-            database.notices();
+            database.notices.get_or_init(|| watch(&database.files.names[0]));
+            let mut own = database.sql.prepare_cached(include_str!("sql/own.sql"))?;
             let (mut ended, mut waits) = (Vec::new(), None);
             for ticket in &waiting {
                 if front && waits == Some(&ticket.name) {
                     continue;
                 }
-                match wake(database, ticket)? {
-                    Ok(wake) => ended.push((ticket.holder, Ok(wake))),
-                    Err(ahead) => {
+                let of = (ticket.name.encoded(), blob(ticket.holder), nanos(database.now()));
+                let wake = match own.query_row(of, |row| row.try_into()).optional()? {
+                    None => Wake::Ask,
+                    Some((token, true, _)) => Wake::Held(FencingToken::new(token)?),
+                    Some((_, false, ahead)) => {
                         self.ahead = self.ahead.min(ahead);
                         // Without its number it may be behind the next.
                         waits = ticket.token.and(Some(&ticket.name));
+                        continue;
                     }
-                }
+                };
+                ended.push((ticket.holder, Ok(wake)));
             }
             // Last: versions only grow, so what was read before was of this one.
             check_marks(&database.sql)?;
@@ -105,12 +105,50 @@ impl Waiters {
         let failed = |error: Error| waiting.iter().map(|of| (of.holder, Err(error.clone()))).collect();
         let ended: Vec<_> = read.unwrap_or_else(failed);
         for (holder, wake) in ended {
-            if let Some((_, reply)) = self.calls.remove(&holder) {
-                // A caller that went away needs no answer.
-                let _ = reply.send(wake);
-            }
+            // A caller that went away needs no answer.
+            let _ = self.calls.remove(&holder).map(|(_, reply)| reply.send(wake));
         }
     }
+}
+
+/// A watch on the file.
+pub(super) type Notices = AsyncFd<OwnedFd>;
+
+/// Notifies all who watch the file.
+pub(super) fn notify(path: &Path) {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    // By path: closing a file would drop all locks this process has on it. Without it, the others see it at their next poll.
+    let _ = utimensat(CWD, path, &times, AtFlags::empty());
+}
+
+/// Ends when the file was touched since the last time; several touches may be one. `None` when it is broken, so that polling must
+/// do. What it says does not matter: the file is read.
+///
+/// # Cancel safety
+/// Safe.
+async fn notified(notices: &Notices) -> Option<()> {
+    let read = |fd: &OwnedFd| Ok(rustix::io::read(fd, &mut [0_u8; 4096]).map(drop)?);
+    notices.async_io(Interest::READABLE, read).await.ok()
+}
+
+/// None where the kernel gives none: it bounds how many watches a user may have.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn watch(path: &Path) -> Option<Notices> {
+    use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+    let inotify = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
+    add_watch(&inotify, path, WatchFlags::ATTRIB).ok()?;
+    #[allow(
+        deprecated,
+        reason = "what came in its place is unsafe; an owned descriptor keeps what that demands"
+    )]
+    AsyncFd::with_interest(inotify, Interest::READABLE).ok()
+}
+
+/// Where the kernel does not notify of a touch, polling must do.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn watch(_: &Path) -> Option<Notices> {
+    None
 }
 
 #[cfg(test)]
@@ -119,6 +157,7 @@ mod tests {
 
     use std::time::Duration;
 
+    use futures_util::FutureExt as _;
     use onelock_core::{BootClock, FencingToken, LockName, Mode};
 
     use super::super::config::SqliteConfig;
@@ -144,7 +183,7 @@ mod tests {
             let (reply, wait) = oneshot::channel();
             let ticket =
                 Ticket::new(LockName::new("n").unwrap(), HolderId::from_u128(holder), Mode::Exclusive);
-            waiters.add(ticket, reply);
+            waiters.calls.insert(ticket.holder, (ticket, reply));
             wait
         };
         let _waits = [wait(81), wait(12)];
@@ -172,7 +211,8 @@ mod tests {
             ));
             let ticket = Ticket::new(LockName::new(name).unwrap(), holder, Mode::Exclusive);
             let (reply, wait) = oneshot::channel();
-            waiters.add(ticket.token(FencingToken::new(token.into()).unwrap()), reply);
+            let ticket = ticket.token(FencingToken::new(token.into()).unwrap());
+            waiters.calls.insert(holder, (ticket, reply));
             waits.push(wait);
         }
         change(
@@ -189,5 +229,25 @@ mod tests {
         assert_eq!((answered(3), answered(5), answered(20)), (Some(Wake::Ask), None, None));
         waiters.poll(&mut connection, false);
         assert_eq!((answered(5), answered(20)), (None, Some(Wake::Ask)));
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[tokio::test]
+    async fn a_touch_is_told_and_writing_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        std::fs::write(&path, "").unwrap();
+        let notices = watch(&path).unwrap();
+        std::fs::write(&path, "more").unwrap();
+        assert!(notified(&notices).now_or_never().is_none());
+        notify(&path);
+        notify(&path);
+        tokio::time::timeout(Duration::from_secs(60), notified(&notices)).await.unwrap();
+        assert!(notified(&notices).now_or_never().is_none(), "two touches that nobody has seen are one");
+        // A watcher learns that the file has gone.
+        std::fs::remove_file(&path).unwrap();
+        tokio::time::timeout(Duration::from_secs(60), notified(&notices)).await.unwrap();
+        notify(&path);
+        assert!(watch(&path).is_none());
     }
 }
