@@ -14,7 +14,7 @@ use crate::model::snapshot::EntryView;
 use crate::model::token::FencingToken;
 
 /// One entry.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Whose it is.
     #[serde(with = "crate::model::holder::hex")]

@@ -39,20 +39,15 @@ pub(crate) fn explain(error: rusqlite::Error) -> Error {
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => {
             (Unavailable, "other writers kept the file busy; nothing was changed")
         }
-        Some(Code::PermissionDenied | Code::AuthorizationForStatementDenied | Code::ReadOnly) => {
-            (Denied, "the file or its folder cannot be written")
-        }
+        Some(Code::PermissionDenied | Code::ReadOnly) => (Denied, "the file or its folder cannot be written"),
         Some(Code::SystemIoFailure) if !no_room => (Unavailable, "reading or writing the file failed"),
-        Some(Code::DiskFull | Code::SystemIoFailure) => {
-            (Full, "the disk or the file is full; nothing was changed")
-        }
+        Some(Code::DiskFull | Code::SystemIoFailure) => (Full, "the disk is full; nothing was changed"),
         Some(Code::CannotOpen) => (Unavailable, "the file or its -wal and -shm companions cannot be opened"),
         Some(Code::OutOfMemory) => (Unavailable, "SQLite ran out of memory"),
         // A missing table or column, a broken constraint, a value of another type: not what we wrote.
-        Some(Code::Unknown | Code::SchemaChanged | Code::ConstraintViolation | Code::TypeMismatch) | None => {
-            (Foreign, "the tables in the file are not as onelock made them")
+        Some(Code::NotADatabase | Code::Unknown | Code::ConstraintViolation | Code::TypeMismatch) | None => {
+            (Foreign, "the file or its tables are not as onelock made them")
         }
-        Some(Code::NotADatabase) => (Foreign, "the file is not an SQLite database"),
         Some(_) => (Protocol, "SQLite failed"),
     };
     Error::new(kind, format!("{text} ({error})")).caused_by(error)

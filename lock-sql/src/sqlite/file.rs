@@ -37,7 +37,7 @@ pub(super) fn check(path: &Path) -> Result<bool> {
     // SQLite puts its -wal and -shm files beside the file, so the folder must be writable too.
     may(folder, Access::WRITE_OK | Access::EXEC_OK)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    check_mounts(folder, path).and_then(|()| make(&real).map_err(|e| io_error(path, &e.into())))?;
+    prepare(path, folder, &real)?;
     // Where it was not made here SQLite makes it.
     let Ok(meta) = std::fs::metadata(path) else { return Ok(false) };
     wrong_if(!meta.is_file(), &format!("{} is not a regular file", path.display()))?;
@@ -57,22 +57,19 @@ fn shared(path: &Path, why: &str) -> Error {
 
 /// Makes the file, where there is none, with the permissions that the umask leaves: one that SQLite makes only its user can write.
 ///
-/// It is not opened: closing a file drops all locks that this process has on it.
+/// Refuses a file system that more than one kernel may use, and a file that is the root of a mount, as in a container that is given
+/// the file and not its folder. Where the kernel does not tell, SQLite decides; before 5.8 it tells of no such mount.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn make(path: &Path) -> rustix::io::Result<()> {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    let made = mknodat(CWD, path, FileType::RegularFile, Mode::from_raw_mode(0o666), 0);
-    made.or_else(|e| if e == rustix::io::Errno::EXIST { Ok(()) } else { Err(e) })
-}
-
-/// Refuses a file that is the root of a mount, as in a container that is given the file and not its folder, and a file system that
-/// more than one kernel may use. Where the kernel does not tell, SQLite decides; before 5.8 it tells of no such mount.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn check_mounts(folder: &Path, path: &Path) -> Result<()> {
-    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statfs, statx};
+fn prepare(path: &Path, folder: &Path, real: &Path) -> Result<()> {
+    use rustix::fs::{AtFlags, CWD, FileType, Mode, StatxAttributes, StatxFlags, mknodat, statfs, statx};
     if statfs(folder).is_ok_and(|stat| SHARED.contains(&(stat.f_type as u64 & 0xFFFF_FFFF))) {
         let why = "is on a file system that other hosts or virtual machines may share (NFS, SMB, 9P, FUSE and their like)";
         return Err(shared(folder, why));
+    }
+    // It is not opened: closing a file drops all locks that this process has on it.
+    match mknodat(CWD, real, FileType::RegularFile, Mode::from_raw_mode(0o666), 0) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(error) => return Err(io_error(path, &error.into())),
     }
     let root = |stat: rustix::fs::Statx| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
     if path.is_file() && statx(CWD, path, AtFlags::empty(), StatxFlags::empty()).is_ok_and(root) {

@@ -21,7 +21,7 @@ pub(super) struct Transaction<'c> {
     /// Whose lines were read.
     read: BTreeSet<LockName>,
     /// Their entries as the file has them.
-    stored: BTreeMap<FencingToken, State>,
+    stored: BTreeMap<FencingToken, Entry>,
     /// The last number in the file, over all names. One counter for the whole file: it has one writer at a time anyway,
     /// numbers of a name still only grow, and a million names leave nothing behind.
     stored_number: i64,
@@ -29,13 +29,6 @@ pub(super) struct Transaction<'c> {
     pub(super) delays: HolderMap<Duration>,
     /// Whose entries have expired.
     expired: Vec<HolderId>,
-}
-
-/// Whose entry it is, and what of it changes: whether it holds, and its end.
-type State = (HolderId, bool, Timestamp);
-
-fn state(entry: &Entry) -> State {
-    (entry.holder, entry.held, entry.ends)
 }
 
 impl<'c> Transaction<'c> {
@@ -87,7 +80,7 @@ impl<'c> Transaction<'c> {
         if !self.read.contains(name) {
             let mut line = self.sql.prepare_cached(include_str!("sql/line.sql"))?;
             let entries = line.query_and_then([name.encoded()], entry)?.collect::<Result<Vec<_>, _>>()?;
-            self.stored.extend(entries.iter().map(|entry| (entry.token, state(entry))));
+            self.stored.extend(entries.iter().map(|entry| (entry.token, entry.clone())));
             self.lines.insert(name.clone(), entries);
             self.read.insert(name.clone());
         }
@@ -101,7 +94,7 @@ impl<'c> Transaction<'c> {
         let lines = &self.lines;
         let entries =
             lines.names().flat_map(|name| lines.entries(name).iter().map(move |entry| (name, entry)));
-        let differs = |(_, entry): &(_, &Entry)| self.stored.remove(&entry.token) != Some(state(entry));
+        let differs = |(_, entry): &(_, &Entry)| self.stored.remove(&entry.token).as_ref() != Some(*entry);
         let changed: Vec<_> = entries.filter(differs).collect();
         // First, because a holder that has left may have joined again.
         for gone in self.stored.keys() {

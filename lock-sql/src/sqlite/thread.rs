@@ -63,16 +63,16 @@ impl Queue {
         let queue = Self { messages, limit: config.busy_timeout + STALL };
         let connection = Connection::new(config, clock);
         let worker = Worker { connection, messages: received, waiters: Waiters::default(), number: 0 };
-        let (fail, failed) = std::sync::mpsc::channel();
-        let serve = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(worker.serve()),
-            Err(error) => drop(fail.send(no_thread(&error))),
-        };
-        let thread = std::thread::Builder::new().name("onelock-sqlite".into());
-        thread.spawn(serve).map_err(|e| no_thread(&e))?;
-        let opened = queue.run(Effect::Reads, |_| Ok(())).await;
-        failed.try_recv().map_or(opened, Err)?;
-        Ok(queue)
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let serve = move || Some(runtime().ok()?.block_on(worker.serve()));
+        let _ = std::thread::Builder::new().name("onelock-sqlite".into()).spawn(serve);
+        match queue.run(Effect::Reads, |_| Ok(())).await {
+            Err(error) if error.kind() == ErrorKind::Closed => {
+                let text = "no thread is left for the SQLite store, or no descriptor for it (ulimit -u, -n)";
+                Err(Error::new(ErrorKind::Unavailable, text))
+            }
+            opened => opened.map(|()| queue),
+        }
     }
 
     /// Runs a verb in a transaction; other verbs may share it.
@@ -120,10 +120,6 @@ impl Queue {
 
 fn ended() -> Error {
     Error::new(ErrorKind::Closed, "the SQLite store was closed")
-}
-
-fn no_thread(error: &std::io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("no thread for the SQLite store: {error}"))
 }
 
 struct Worker {
