@@ -67,9 +67,9 @@ fn prepare(path: &Path, folder: &Path, real: &Path) -> Result<()> {
         return Err(shared(folder, why));
     }
     // It is not opened: closing a file drops all locks that this process has on it.
-    match mknodat(CWD, real, FileType::RegularFile, Mode::from_raw_mode(0o666), 0) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-        Err(error) => return Err(io_error(path, &error.into())),
+    let made = mknodat(CWD, real, FileType::RegularFile, Mode::from_raw_mode(0o666), 0);
+    if let (Err(error), Err(_)) = (made, std::fs::symlink_metadata(real)) {
+        return Err(io_error(path, &error.into()));
     }
     let root = |stat: rustix::fs::Statx| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
     if path.is_file() && statx(CWD, path, AtFlags::empty(), StatxFlags::empty()).is_ok_and(root) {

@@ -52,8 +52,7 @@ impl<'c> Transaction<'c> {
             return Self::begin(database, false, floor);
         }
         if !same_boot && database.knows_boot.get() {
-            let text = "a program with another boot id writes to the file: is it shared with a container or a virtual \
-                        machine that has an id of its own?";
+            let text = "another boot id is in the file: does a container or a virtual machine with its own share it?";
             return Err(Error::new(ErrorKind::Unsupported, text).into());
         }
         if !same_boot {

@@ -36,11 +36,9 @@ pub(super) enum Effect {
 /// A verb: run in a transaction, again where that is tried again, and answered after the commit.
 struct Call {
     effect: Effect,
-    verb: Box<Verb>,
+    verb: Box<dyn FnMut(&mut Transaction<'_>) -> Result<(), Fault> + Send>,
     committed: oneshot::Sender<Result<()>>,
 }
-
-type Verb = dyn FnMut(&mut Transaction<'_>) -> Result<(), Fault> + Send;
 
 enum Message {
     Call(Call),
@@ -89,7 +87,8 @@ impl Queue {
             Ok(())
         };
         let (committed, commit) = oneshot::channel();
-        self.send(Message::Call(Call { effect, verb: Box::new(verb), committed }))?;
+        let call = Call { effect, verb: Box::new(verb), committed };
+        self.messages.send(Message::Call(call)).map_err(|_| ended())?;
         let Ok(commit) = tokio::time::timeout(self.limit, commit).await else {
             let text = format!("the disk did not answer within {} s", STALL.as_secs());
             return Err(Error::new(ErrorKind::Timeout, text));
@@ -101,7 +100,7 @@ impl Queue {
     /// Waits for the grant of an entry, or until asking for it again may help.
     pub(super) async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Wait(ticket.clone(), reply))?;
+        self.messages.send(Message::Wait(ticket.clone(), reply)).map_err(|_| ended())?;
         // None where another call came in its place.
         answer.await.unwrap_or(Ok(Wake::Ask))
     }
@@ -109,12 +108,8 @@ impl Queue {
     /// Ends the thread. What is still in the queue, and those that wait, get no answer.
     pub(super) async fn close(&self) {
         // An error means that another call closed it meanwhile.
-        let _ = self.send(Message::Close);
+        let _ = self.messages.send(Message::Close);
         self.messages.closed().await;
-    }
-
-    fn send(&self, message: Message) -> Result<()> {
-        self.messages.send(message).map_err(|_| ended())
     }
 }
 

@@ -138,10 +138,7 @@ fn watch(path: &Path) -> Option<Notices> {
     use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
     let inotify = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
     add_watch(&inotify, path, WatchFlags::ATTRIB).ok()?;
-    #[allow(
-        deprecated,
-        reason = "what came in its place is unsafe; an owned descriptor keeps what that demands"
-    )]
+    #[allow(deprecated, reason = "its successor is unsafe; an owned descriptor keeps what that demands")]
     AsyncFd::with_interest(inotify, Interest::READABLE).ok()
 }
 
