@@ -9,6 +9,7 @@
 //! assert!(checks::hosts(&[Host::new("db internal", 5432)]).is_err());
 //! assert!(checks::times(&[Duration::from_secs(2)]).is_ok());
 //! assert!(checks::times(&[Duration::ZERO]).is_err());
+//! assert!(checks::wrong_if(true, "poll is from 1ms to 1s").is_err());
 //! ```
 
 use std::path::PathBuf;
@@ -70,10 +71,10 @@ pub fn credentials(
     wrong_if(both, "the callback for credentials gives the user and the password: leave them out")
 }
 
-/// What a store checks of its own.
+/// What a store checks of its own: nothing unless it is wrong.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidConfig`] with this text where it is wrong.
+/// [`ErrorKind::InvalidConfig`] with `text`, if `wrong`.
 pub fn wrong_if(wrong: bool, text: &str) -> Result<()> {
     if wrong { Err(Error::new(ErrorKind::InvalidConfig, text)) } else { Ok(()) }
 }

@@ -61,24 +61,27 @@ fn boot_id() -> Result<String, String> {
         std::fs::read_to_string(PATH).map_err(|e| format!("cannot read the boot id from {PATH}: {e}"))?;
     // LXC, Incus, Proxmox and systemd-nspawn mount a random id over it, another one in each container. What the host or
     // another container wrote to the file would then look like an earlier boot, and its living locks would be dropped.
-    if rustix::fs::statfs(PATH).is_ok_and(|stat| stat.f_type as u64 & 0xFFFF_FFFF == PROC) {
-        return Ok(text);
+    match rustix::fs::statfs(PATH) {
+        Ok(stat) if stat.f_type as u64 & 0xFFFF_FFFF == PROC => Ok(text),
+        Ok(_) => Err(format!(
+            "a file is mounted over {PATH}, so this container has a boot id of its own: unmount it in the container, or \
+             use a networked store"
+        )),
+        Err(e) => Err(format!("cannot tell whether {PATH} is the kernel's: {e}")),
     }
-    Err(format!(
-        "a file is mounted over {PATH}, so this container has a boot id of its own: unmount it in the container, or use a \
-         networked store"
-    ))
 }
 
-/// `kern.boottime` would do no good here: it moves when the wall clock is stepped. Other systems have neither name, and print none.
+/// `kern.boottime` would do no good here: it moves when the wall clock is stepped. Other systems have neither name.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn boot_id() -> Result<String, String> {
     let mac = cfg!(target_os = "macos");
     let (program, key) =
         if mac { ("/usr/sbin/sysctl", "kern.bootsessionuuid") } else { ("/sbin/sysctl", "kern.boot_id") };
-    let printed = std::process::Command::new(program).args(["-n", key]).output();
-    let printed = printed.map_err(|e| format!("cannot run {program} for the boot id: {e}"))?;
-    Ok(String::from_utf8_lossy(&printed.stdout).into_owned())
+    match std::process::Command::new(program).args(["-n", key]).output() {
+        Ok(out) if out.status.success() => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
+        Ok(out) => Err(format!("`{program} -n {key}` ended with {}", out.status)),
+        Err(e) => Err(format!("cannot run {program} for the boot id: {e}")),
+    }
 }
 
 /// Nanoseconds, of the line `boottime <seconds> <nanoseconds>`.

@@ -8,7 +8,7 @@
 //! gets the `flock` tries soon and the others rarely, a rare writer among busy ones starves up to `busy_timeout`.
 
 use std::cell::{Cell, OnceCell};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use super::boot::{Boot, nanos, time};
 use super::config::SqliteConfig;
 use super::error::Fault;
 use super::file::{self, Files};
-use super::wait::Notices;
+use super::notices::Notices;
 
 /// `PRAGMA application_id` of our files: "ONEL".
 const APPLICATION_ID: i64 = 0x4F4E_454C;
@@ -54,13 +54,11 @@ impl Connection {
     ) -> Result<T> {
         let deadline = Instant::now() + self.config.busy_timeout;
         let (mut place, mut tries, mut folded) = (None, 0, false);
+        if self.was_full {
+            // There may be room again: before the log takes it, fold the log.
+            self.fold_log();
+        }
         loop {
-            if let (true, Some(database)) = (self.was_full, &self.database) {
-                // The log may have grown although most of it could go into the file: a release must not fail for that. Where it
-                // does not work there is no room yet, and the write says so.
-                let fold = database.sql.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
-                self.was_full = fold.is_err();
-            }
             let database = match &mut self.database {
                 Some(database) => Ok(database),
                 none => Database::open(&self.config.path, &self.clock).map(|opened| none.insert(opened)),
@@ -72,7 +70,9 @@ impl Connection {
             // It goes on where the step was rolled back, and the file is the one that others see.
             self.database.take_if(|it| !it.sql.is_autocommit() || it.files.check().is_err());
             if fault.error.kind() == ErrorKind::Full && !folded {
-                (folded, self.was_full) = (true, true);
+                // The log may have grown although most of it could go: a release must not fail for that.
+                folded = true;
+                self.fold_log();
                 continue;
             }
             if !fault.is_busy() || Instant::now() >= deadline {
@@ -85,8 +85,19 @@ impl Connection {
                     continue;
                 }
             }
+            // From 0.1 ms up to about 1 ms at the head of the queue, where one tries, and 25 ms without, where many may.
             std::thread::sleep(Duration::from_micros(100 << tries.min(if place.is_some() { 3 } else { 8 })));
             tries += 1;
+        }
+    }
+
+    /// Moves the write-ahead log into the file and gives its space back, as far as that can be done now.
+    fn fold_log(&mut self) {
+        if let Some(database) = &self.database {
+            // A lost log would go over what others have written. Where folding does not work there is no room yet, and the next
+            // write says so.
+            let fold = || database.sql.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
+            self.was_full = database.files.check().is_err() || fold().is_err();
         }
     }
 }
@@ -103,13 +114,14 @@ fn enter(queue: &mut WriterQueue, path: &Path, end: Instant) -> Option<File> {
         None => {
             let [_, log, _] = file::names(path);
             let log = File::open(log).ok()?;
-            if log.try_lock().is_ok() {
-                return Some(log);
+            match log.try_lock() {
+                Ok(()) => return Some(log),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(_)) => return None,
             }
             let (reply, head) = mpsc::sync_channel(0);
             let stand = move || {
-                // Where that was interrupted or cannot be, it tries out of turn.
-                let _ = log.lock();
+                while log.lock().is_err_and(|error| error.kind() == std::io::ErrorKind::Interrupted) {}
                 // With nobody to take its place just now it leaves the queue.
                 let _ = reply.try_send(log);
             };

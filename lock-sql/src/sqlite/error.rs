@@ -7,7 +7,7 @@ use rusqlite::ErrorCode as Code;
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) error: Error,
-    /// What SQLite says: the transaction cannot go on. None where only this verb fails; it has written nothing.
+    /// What SQLite says: the transaction cannot go on. None where SQLite has not failed: a verb that ends so has written nothing.
     pub(super) code: Option<Code>,
 }
 
@@ -39,14 +39,21 @@ pub(crate) fn explain(error: rusqlite::Error) -> Error {
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => {
             (Unavailable, "other writers kept the file busy; nothing was changed")
         }
-        Some(Code::PermissionDenied | Code::ReadOnly) => (Denied, "the file or its folder cannot be written"),
+        Some(Code::PermissionDenied | Code::AuthorizationForStatementDenied) => {
+            (Denied, "access to the file was denied")
+        }
+        Some(Code::ReadOnly) => (Denied, "the file or its folder cannot be written"),
         Some(Code::SystemIoFailure) if !no_room => (Unavailable, "reading or writing the file failed"),
-        Some(Code::DiskFull | Code::SystemIoFailure) => (Full, "the disk is full; nothing was changed"),
+        Some(Code::DiskFull | Code::SystemIoFailure) => {
+            (Full, "the disk or the file is full; nothing was changed")
+        }
         Some(Code::CannotOpen) => (Unavailable, "the file or its -wal and -shm companions cannot be opened"),
         Some(Code::OutOfMemory) => (Unavailable, "SQLite ran out of memory"),
+        Some(Code::DatabaseCorrupt) => (Protocol, "the file is damaged"),
+        Some(Code::NotADatabase) => (Foreign, "the file is not an SQLite database"),
         // A missing table or column, a broken constraint, a value of another type: not what we wrote.
-        Some(Code::NotADatabase | Code::Unknown | Code::ConstraintViolation | Code::TypeMismatch) | None => {
-            (Foreign, "the file or its tables are not as onelock made them")
+        Some(Code::Unknown | Code::SchemaChanged | Code::ConstraintViolation | Code::TypeMismatch) | None => {
+            (Foreign, "the tables in the file are not as onelock made them")
         }
         Some(_) => (Protocol, "SQLite failed"),
     };

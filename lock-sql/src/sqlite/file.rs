@@ -38,8 +38,11 @@ pub(super) fn check(path: &Path) -> Result<bool> {
     may(folder, Access::WRITE_OK | Access::EXEC_OK)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
     prepare(path, folder, &real)?;
-    // Where it was not made here SQLite makes it.
-    let Ok(meta) = std::fs::metadata(path) else { return Ok(false) };
+    let meta = match std::fs::metadata(path) {
+        // SQLite makes it.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        meta => meta.map_err(|e| io_error(path, &e))?,
+    };
     wrong_if(!meta.is_file(), &format!("{} is not a regular file", path.display()))?;
     if meta.nlink() > 1 {
         return Err(shared(path, "has several names (hard links); keep one of them"));

@@ -1,6 +1,6 @@
 //! One transaction: it reads the lines that its verbs are about, lets [`Lines`] decide and writes the difference.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use onelock_core::line::Entry;
@@ -18,10 +18,8 @@ pub(super) struct Transaction<'c> {
     pub(super) sql: rusqlite::Transaction<'c>,
     now: Timestamp,
     lines: Lines,
-    /// Whose lines were read.
-    read: BTreeSet<LockName>,
-    /// Their entries as the file has them.
-    stored: BTreeMap<FencingToken, Entry>,
+    /// The lines of these names as the file has them.
+    stored: BTreeMap<LockName, Vec<Entry>>,
     /// The last number in the file, over all names. One counter for the whole file: it has one writer at a time anyway,
     /// numbers of a name still only grow, and a million names leave nothing behind.
     stored_number: i64,
@@ -66,8 +64,8 @@ impl<'c> Transaction<'c> {
             expired = gone.collect::<Result<_, _>>()?;
         }
         let lines = Lines::with_counter(stored_number.max(floor));
-        let (read, stored, delays) = (BTreeSet::new(), BTreeMap::new(), HolderMap::default());
-        Ok(Self { database, sql, now, lines, read, stored, stored_number, delays, expired })
+        let (stored, delays) = (BTreeMap::new(), HolderMap::default());
+        Ok(Self { database, sql, now, lines, stored, stored_number, delays, expired })
     }
 
     /// Runs a verb on the line of `name`. What it changes is written at the end.
@@ -76,12 +74,11 @@ impl<'c> Transaction<'c> {
         name: &LockName,
         verb: impl FnOnce(&mut Lines, Timestamp) -> T,
     ) -> Result<T, Fault> {
-        if !self.read.contains(name) {
+        if !self.stored.contains_key(name) {
             let mut line = self.sql.prepare_cached(include_str!("sql/line.sql"))?;
             let entries = line.query_and_then([name.encoded()], entry)?.collect::<Result<Vec<_>, _>>()?;
-            self.stored.extend(entries.iter().map(|entry| (entry.token, entry.clone())));
-            self.lines.insert(name.clone(), entries);
-            self.read.insert(name.clone());
+            self.lines.insert(name.clone(), entries.clone());
+            self.stored.insert(name.clone(), entries);
         }
         Ok(verb(&mut self.lines, self.now))
     }
@@ -90,15 +87,20 @@ impl<'c> Transaction<'c> {
     pub(super) fn commit(mut self) -> Result<(i64, Vec<HolderId>), Fault> {
         // Nothing is written to a file that others do not see.
         self.database.files.check()?;
-        let lines = &self.lines;
-        let entries =
-            lines.names().flat_map(|name| lines.entries(name).iter().map(move |entry| (name, entry)));
-        let differs = |(_, entry): &(_, &Entry)| self.stored.remove(&entry.token).as_ref() != Some(*entry);
-        let changed: Vec<_> = entries.filter(differs).collect();
-        // First, because a holder that has left may have joined again.
-        for gone in self.stored.keys() {
-            self.sql.prepare_cached(include_str!("sql/leave.sql"))?.execute([gone.get()])?;
+        // Who leaves goes first, because a holder that has left may have joined again.
+        for (name, before) in &self.stored {
+            let after = self.lines.entries(name);
+            for gone in before.iter().filter(|old| find(after, old.token).is_none()) {
+                self.sql.prepare_cached(include_str!("sql/leave.sql"))?.execute([gone.token.get()])?;
+            }
         }
+        let both = self.stored.iter().map(|(name, before)| (name, before, self.lines.entries(name)));
+        let changed = both.flat_map(|(name, before, after)| {
+            after
+                .iter()
+                .filter(|entry| find(before, entry.token) != Some(entry))
+                .map(move |entry| (name, entry))
+        });
         for (name, entry) in changed {
             let delay = self.delays.get(&entry.holder).copied().unwrap_or_default();
             let (token, name, holder) = (entry.token, name.encoded(), blob(entry.holder));
@@ -119,6 +121,11 @@ impl<'c> Transaction<'c> {
         self.expired.extend(self.lines.take_woken());
         Ok((number, self.expired))
     }
+}
+
+/// Lines are in the order of their numbers.
+fn find(line: &[Entry], token: FencingToken) -> Option<&Entry> {
+    line.binary_search_by_key(&token, |entry| entry.token).ok().map(|at| &line[at])
 }
 
 fn entry(row: &Row<'_>) -> Result<Entry, Fault> {

@@ -10,6 +10,7 @@ pub(crate) mod error;
 mod file;
 mod inspect;
 mod line;
+mod notices;
 mod release;
 mod renew;
 mod thread;

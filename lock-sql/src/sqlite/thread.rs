@@ -14,7 +14,8 @@ use super::config::SqliteConfig;
 use super::connection::Connection;
 use super::error::Fault;
 use super::line::Transaction;
-use super::wait::{Reply, Waiters, notify};
+use super::notices::notify;
+use super::wait::{Reply, Waiters};
 
 /// How many messages are taken at most before they are answered: verbs that share a transaction share a wait for the disk, and
 /// other processes get a turn in between.
@@ -36,9 +37,11 @@ pub(super) enum Effect {
 /// A verb: run in a transaction, again where that is tried again, and answered after the commit.
 struct Call {
     effect: Effect,
-    verb: Box<dyn FnMut(&mut Transaction<'_>) -> Result<(), Fault> + Send>,
+    verb: Box<Verb>,
     committed: oneshot::Sender<Result<()>>,
 }
+
+type Verb = dyn FnMut(&mut Transaction<'_>) -> Result<(), Fault> + Send;
 
 enum Message {
     Call(Call),
@@ -62,11 +65,11 @@ impl Queue {
         let connection = Connection::new(config, clock);
         let worker = Worker { connection, messages: received, waiters: Waiters::default(), number: 0 };
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let serve = move || Some(runtime().ok()?.block_on(worker.serve()));
+        let serve = move || runtime().map(|runtime| runtime.block_on(worker.serve()));
         let _ = std::thread::Builder::new().name("onelock-sqlite".into()).spawn(serve);
         match queue.run(Effect::Reads, |_| Ok(())).await {
             Err(error) if error.kind() == ErrorKind::Closed => {
-                let text = "no thread is left for the SQLite store, or no descriptor for it (ulimit -u, -n)";
+                let text = "the thread of the SQLite store ended before the file was open: is there a limit on threads or descriptors?";
                 Err(Error::new(ErrorKind::Unavailable, text))
             }
             opened => opened.map(|()| queue),
@@ -101,8 +104,7 @@ impl Queue {
     pub(super) async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
         let (reply, answer) = oneshot::channel();
         self.messages.send(Message::Wait(ticket.clone(), reply)).map_err(|_| ended())?;
-        // None where another call came in its place.
-        answer.await.unwrap_or(Ok(Wake::Ask))
+        answer.await.map_err(|_| ended())?
     }
 
     /// Ends the thread. What is still in the queue, and those that wait, get no answer.
@@ -143,7 +145,7 @@ impl Worker {
                     Message::Call(call) => calls.push(call),
                     Message::Wait(ticket, reply) => {
                         waiting.push(ticket.holder);
-                        self.waiters.calls.insert(ticket.holder, (ticket, reply));
+                        self.waiters.add(ticket, reply);
                     }
                     Message::Close => open = false,
                 }

@@ -1,23 +1,16 @@
 //! How those who wait are notified: by what this process does itself, and by the touches of other processes, which are only
 //! hints: a process may die between its commit and its touch, so waiters also poll now and then.
-//!
-//! A process that promotes or removes an entry that is not its own touches the file after its commit, and the kernel notifies all
-//! who watch the file. A touch changes the file's times and nothing else; a watch on the log would notify before the
-//! commit can be read.
 
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::time::Instant;
 
 use onelock_core::{Error, FencingToken, HolderId, HolderMap, Result, Ticket, Wake};
 use rusqlite::OptionalExtension as _;
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
-use tokio::io::{Interest, unix::AsyncFd};
 use tokio::sync::oneshot;
 
 use super::boot::nanos;
 use super::connection::{Connection, Database, check_marks};
 use super::line::blob;
+use super::notices::{notified, watch};
 
 /// How many times rarer polls are where the kernel notifies: then they are only for what was not notified. Hundreds of waiters must
 /// not keep the processor busy by polling.
@@ -40,6 +33,13 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
+    pub(super) fn add(&mut self, ticket: Ticket, reply: Reply) {
+        if let Some((_, before)) = self.calls.insert(ticket.holder, (ticket, reply)) {
+            // A caller that went away needs no answer.
+            let _ = before.send(Ok(Wake::Ask));
+        }
+    }
+
     /// Ends when it is time to poll: because another process notified (true), or for what was not notified.
     pub(super) async fn due(&self, connection: &Connection) -> bool {
         let notices = connection.database.as_ref().and_then(|database| database.notices.get()?.as_ref());
@@ -111,50 +111,12 @@ impl Waiters {
     }
 }
 
-/// A watch on the file.
-pub(super) type Notices = AsyncFd<OwnedFd>;
-
-/// Notifies all who watch the file.
-pub(super) fn notify(path: &Path) {
-    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-    let times = Timestamps { last_access: now, last_modification: now };
-    // By path: closing a file would drop all locks this process has on it. Without it, the others see it at their next poll.
-    let _ = utimensat(CWD, path, &times, AtFlags::empty());
-}
-
-/// Ends when the file was touched since the last time; several touches may be one. `None` when it is broken, so that polling must
-/// do. What it says does not matter: the file is read.
-///
-/// # Cancel safety
-/// Safe.
-async fn notified(notices: &Notices) -> Option<()> {
-    let read = |fd: &OwnedFd| Ok(rustix::io::read(fd, &mut [0_u8; 4096]).map(drop)?);
-    notices.async_io(Interest::READABLE, read).await.ok()
-}
-
-/// None where the kernel gives none: it bounds how many watches a user may have.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn watch(path: &Path) -> Option<Notices> {
-    use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
-    let inotify = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
-    add_watch(&inotify, path, WatchFlags::ATTRIB).ok()?;
-    #[allow(deprecated, reason = "its successor is unsafe; an owned descriptor keeps what that demands")]
-    AsyncFd::with_interest(inotify, Interest::READABLE).ok()
-}
-
-/// Where the kernel does not notify of a touch, polling must do.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn watch(_: &Path) -> Option<Notices> {
-    None
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use std::time::Duration;
 
-    use futures_util::FutureExt as _;
     use onelock_core::{BootClock, FencingToken, LockName, Mode};
 
     use super::super::config::SqliteConfig;
@@ -226,25 +188,5 @@ mod tests {
         assert_eq!((answered(3), answered(5), answered(20)), (Some(Wake::Ask), None, None));
         waiters.poll(&mut connection, false);
         assert_eq!((answered(5), answered(20)), (None, Some(Wake::Ask)));
-    }
-
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    #[tokio::test]
-    async fn a_touch_is_told_and_writing_is_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("locks.db");
-        std::fs::write(&path, "").unwrap();
-        let notices = watch(&path).unwrap();
-        std::fs::write(&path, "more").unwrap();
-        assert!(notified(&notices).now_or_never().is_none());
-        notify(&path);
-        notify(&path);
-        tokio::time::timeout(Duration::from_secs(60), notified(&notices)).await.unwrap();
-        assert!(notified(&notices).now_or_never().is_none(), "two touches that nobody has seen are one");
-        // A watcher learns that the file has gone.
-        std::fs::remove_file(&path).unwrap();
-        tokio::time::timeout(Duration::from_secs(60), notified(&notices)).await.unwrap();
-        notify(&path);
-        assert!(watch(&path).is_none());
     }
 }

@@ -92,6 +92,11 @@ async fn paths_that_cannot_work_are_named() {
         deep.push("x".repeat(40));
         std::fs::create_dir(&deep).unwrap();
     }
+    // Where links lead to, which SQLite follows: below a file, and to a name that is too long.
+    let (below, long) = (folder.path().join("below"), folder.path().join("long"));
+    std::fs::write(folder.path().join("plain"), "").unwrap();
+    std::os::unix::fs::symlink(folder.path().join("plain/locks.db"), &below).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("x".repeat(300)), &long).unwrap();
     let longest = deep.join("l".repeat(504 - deep.as_os_str().len() - 1));
     let longer = std::path::PathBuf::from(format!("{}l", longest.display()));
     open(&longest).await;
@@ -102,6 +107,8 @@ async fn paths_that_cannot_work_are_named() {
         ("/sys/onelock.db".into(), ErrorKind::Denied),
         (folder.path().join("x".repeat(300)), ErrorKind::InvalidConfig),
         (longer.clone(), ErrorKind::InvalidConfig),
+        (below, ErrorKind::InvalidConfig),
+        (long, ErrorKind::InvalidConfig),
     ] {
         let error = refused(&bad).await;
         assert_eq!(error.kind(), kind, "{bad:?}: {error}");
