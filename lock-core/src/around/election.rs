@@ -157,43 +157,39 @@ impl Election {
         E: fmt::Display,
     {
         loop {
-            let own = match self.lock.acquire().await {
-                Ok(guard) => OwnTerm(Term {
-                    guard: Arc::new(guard),
-                    stepping_down: Arc::default(),
-                    notice: self.notice,
-                }),
+            match self.lock.acquire().await {
+                Ok(guard) => match self.lead(guard, &mut work).await {
+                    Some(Ok(done)) => return Ok(done),
+                    Some(Err(error)) => self.failed(&error),
+                    None => continue,
+                },
                 Err(error) if error.is_retryable() || error.kind() == ErrorKind::Evicted => {
                     self.failed(&error);
-                    until_next(&self.lock.client, self.pause).await;
-                    continue;
                 }
                 Err(error) => return Err(error),
-            };
-            let term = &own.0;
-            let ended = tokio::select! {
-                biased;
-                () = term.over() => None,
-                // Begun in here: not where the term is over.
-                ended = async { work(term.clone()).await } => Some(ended),
-            };
-            let lost = term.guard.loss().is_some();
-            if let Err(error) = term.guard.give_back().await
-                && !lost
-            {
-                self.failed(&error);
             }
-            // Its end gives back what was lost.
-            drop(own);
-            match ended {
-                Some(Ok(done)) => return Ok(done),
-                Some(Err(error)) => {
-                    self.failed(&error);
-                    until_next(&self.lock.client, self.pause).await;
-                }
-                None => {}
-            }
+            until_next(&self.lock.client, self.pause).await;
         }
+    }
+
+    /// One term, until the lock is given back; `None` where the work was stopped.
+    async fn lead<F: Future>(&self, guard: Guard, work: &mut impl FnMut(Term) -> F) -> Option<F::Output> {
+        let (guard, notice) = (Arc::new(guard), self.notice);
+        // Its end gives back what was lost.
+        let OwnTerm(term) = &OwnTerm(Term { guard, notice, stepping_down: Arc::default() });
+        let ended = tokio::select! {
+            biased;
+            () = term.over() => None,
+            // Begun in here: not where the term is over.
+            ended = async { work(term.clone()).await } => Some(ended),
+        };
+        let lost = term.guard.loss().is_some();
+        if let Err(error) = term.guard.give_back().await
+            && !lost
+        {
+            self.failed(&error);
+        }
+        ended
     }
 
     fn failed(&self, error: &dyn fmt::Display) {

@@ -41,10 +41,8 @@ pub fn header(guard: &Guard) -> Result<(&'static str, String)> {
 pub fn parse_header(value: &[u8]) -> Result<FencingToken> {
     let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     digits.and_then(|text| text.parse().ok()).ok_or_else(|| {
-        Error::new(
-            ErrorKind::Protocol,
-            format!("the value of the header `{HTTP_HEADER}` is no fencing token"),
-        )
+        let text = format!("the value of the header `{HTTP_HEADER}` is no fencing token");
+        Error::new(ErrorKind::Protocol, text)
     })
 }
 

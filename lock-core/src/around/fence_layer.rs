@@ -90,22 +90,18 @@ impl<F> FenceLayer<F> {
             answer
         };
         let mut values = request.headers().get_all(HTTP_HEADER).iter();
-        let (Some(value), None) = (values.next(), values.next()) else {
-            return Some(answer(
-                StatusCode::BAD_REQUEST,
-                format!("there must be one header `{HTTP_HEADER}`"),
-            ));
+        let token = match (values.next(), values.next()) {
+            (Some(value), None) => parse_header(value.as_bytes()).map_err(|error| error.to_string()),
+            _ => Err(format!("there must be one header `{HTTP_HEADER}`")),
         };
-        let token = match parse_header(value.as_bytes()) {
+        let token = match token {
             Ok(token) => token,
-            Err(error) => return Some(answer(StatusCode::BAD_REQUEST, error.to_string())),
+            Err(text) => return Some(answer(StatusCode::BAD_REQUEST, text)),
         };
         let raise = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let stale = self.fence.admit(&name, token, raise).err()?;
         let mut refusal = answer(StatusCode::CONFLICT, stale.to_string());
-        if let Ok(newest) = stale.newest.to_string().parse() {
-            refusal.headers_mut().insert("fencing-token", newest);
-        }
+        refusal.headers_mut().insert("fencing-token", stale.newest.get().into());
         Some(refusal)
     }
 }

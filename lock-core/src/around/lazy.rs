@@ -82,19 +82,15 @@ impl State {
 
 /// What locks were built on and the store does not offer.
 fn lacks(counted: &Capabilities, has: &Capabilities) -> Option<&'static str> {
-    let flags = counted.flags().into_iter().zip(has.flags());
-    // Nothing is built on `push` and `durable`.
-    let mut flags =
-        flags.filter(|((name, counted), (_, has))| *counted && !has && !matches!(*name, "push" | "durable"));
-    if let Some(((name, _), _)) = flags.next() {
-        return Some(name);
-    }
+    let built_on = |name| !matches!(name, "push" | "durable");
+    let mut flags = counted.flags().into_iter().zip(has.flags());
+    let flag = flags.find(|((name, counted), (_, has))| *counted && !has && built_on(*name));
     let leases = has.min_lease > counted.min_lease
         || has.max_lease < counted.max_lease
         || has.lease_step > counted.lease_step
         // Deadlines leave this much room for entries that end early.
         || has.granularity > counted.granularity;
-    leases.then_some("leases")
+    flag.map(|((name, _), _)| name).or(leases.then_some("leases"))
 }
 
 impl Lazy {
