@@ -217,7 +217,7 @@ fault "who hands over releases" $around/hand_over.rs \
     's/Ok\(HandOver \{ ticket, token/client.release_later(ticket.clone(), lease, false);\n        Ok(HandOver { ticket, token/' \
     redis hand_over_survives_its_giver
 fault "at_least: only the client keeps it" $client/acquire.rs \
-    's/self\.upkeep\.at_least\.map_or\(self\.upkeep\.lease, .*?\)\),/self.upkeep.lease,/' \
+    's/self\.upkeep\.at_least\.map_or\(self\.upkeep\.lease, .*?\)\);/self.upkeep.lease;/' \
     redis at_least_after_a_crash
 fault "at_least: a release ends it" $client/give_back.rs \
     's/stay\.filter\(.*?clock\.now\(\)\)/stay.filter(|_| false)/' \

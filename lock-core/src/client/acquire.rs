@@ -33,17 +33,13 @@ pub(crate) struct Terms {
 
 impl Terms {
     fn request(&self, queue: bool, epoch: TokenEpoch) -> Result<Request> {
-        Ok(Request::new(
-            self.name.clone(),
-            HolderId::random()?,
-            self.mode,
-            self.upkeep.at_least.map_or(self.upkeep.lease, |least| least.max(self.upkeep.lease)),
-        )
-        .waiter_lease(self.waiter_lease.min(self.upkeep.lease))
-        .delay(self.delay)
-        .queue(queue)
-        .note(self.note.clone())
-        .epoch(epoch))
+        let lease = self.upkeep.at_least.map_or(self.upkeep.lease, |least| least.max(self.upkeep.lease));
+        Ok(Request::new(self.name.clone(), HolderId::random()?, self.mode, lease)
+            .waiter_lease(self.waiter_lease.min(self.upkeep.lease))
+            .delay(self.delay)
+            .queue(queue)
+            .note(self.note.clone())
+            .epoch(epoch))
     }
 }
 
