@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use onelock_conformance::faults::{Fault, Link, Proxies};
-use onelock_core::{Error, Locks, Mode, Settings};
+use onelock_core::{ErrorKind, Locks, Mode, Settings};
 
 use crate::postgres_server::PostgresServer;
 use crate::server::open;
@@ -116,10 +116,14 @@ async fn a_crowd_of_joins_waits_for_its_turn() {
         });
         let outcomes = join_all(cycles).await;
         let refused: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
-        // A slow machine may answer after the lease time and again: one of a hundred, and nobody for want of a connection.
-        let is_late = |error: &&&Error| error.to_string().contains("answered after the lease had ended");
-        let late = refused.iter().filter(is_late).count();
-        assert!(late == refused.len() && late <= 50, "{} of 5000, such as {:?}", refused.len(), refused[0]);
+        // A slow machine may answer too late time and again: one of ten, and nobody for want of a connection.
+        let late = refused.iter().filter(|error| error.kind() == ErrorKind::Timeout).count();
+        assert!(
+            late == refused.len() && late <= 500,
+            "{late} are late of {}: {:?}",
+            refused.len(),
+            refused.first()
+        );
         round += 1;
     }
     locks.close(Duration::from_secs(60)).await.unwrap();

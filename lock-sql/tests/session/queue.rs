@@ -15,8 +15,8 @@ fn process() -> tokio::runtime::Runtime {
 /// Those who wait are served in the order in which they came, each by one session from the first moment to the last.
 pub(crate) async fn the_queue_keeps_its_order_and_its_places(server: &impl Server) {
     let (a, b) = (server.open("").await, server.open("").await);
-    // A quarter of its lease is how long a call waits: the wait lasts for several.
-    let c = server.open("&ttl=2s").await;
+    // The wait lasts for longer than its lease, and for several renewals.
+    let c = server.open("&ttl=5s").await;
     let holder = a.mutex("queue").unwrap().acquire().await.unwrap();
     let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) async fn the_queue_keeps_its_order_and_its_places(server: &impl Serve
         until_waiting(server, i + 1).await;
     }
     let places = server.waiting().await;
-    let end = Instant::now() + Duration::from_secs(3);
+    let end = Instant::now() + Duration::from_secs(7);
     while Instant::now() < end {
         assert_eq!(server.waiting().await, places, "a place was lost");
         tokio::time::sleep(Duration::from_millis(20)).await;
