@@ -103,9 +103,9 @@ async fn late_and_lost_replies_cost_no_lock_and_no_place() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_of_joins_waits_for_its_turn() {
     let server = PostgresServer::start(&["synchronous_commit=off", "log_statement=none"]).await.unwrap();
-    let url = format!("{}?durability=relaxed&connections=2&request_timeout=500ms", server.url());
+    let url = format!("{}?durability=relaxed&connections=2&request_timeout=1s", server.url());
     let mut settings = Settings::default();
-    settings.ttl = Duration::from_secs(1);
+    settings.ttl = Duration::from_secs(2);
     let locks = Locks::builder(Arc::new(open(&url).await)).settings(settings).build().unwrap();
     let begun = Instant::now();
     let mut round = 0;
