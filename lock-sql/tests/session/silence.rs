@@ -166,8 +166,8 @@ pub(crate) async fn looks_without_an_answer_end_together<S: Server>(server: &S) 
 pub(crate) async fn looks_at_a_slow_server_have_their_turn<S: Server>(server: &S) {
     let link = Link::new();
     let proxy = Proxy::start(([127, 0, 0, 1], server.at()).into(), &link).await.unwrap();
-    let locks = open::<S>(&S::url_at(proxy.address().port(), HASTY)).await.unwrap();
-    link.set(Fault::DelayReplies(Duration::from_millis(50)));
+    let locks = open::<S>(&S::url_at(proxy.address().port(), "&request_timeout=2s")).await.unwrap();
+    link.set(Fault::DelayReplies(Duration::from_millis(100)));
     for look in join_all((0..60).map(|_| locks.inspect("n"))).await {
         look.unwrap();
     }
