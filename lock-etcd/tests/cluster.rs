@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::server::{Admin as _, Member, cluster, three};
 use crate::support::waits;
-use etcd_client::{CompactionOptions, PutOptions};
+use etcd_client::PutOptions;
 use onelock_conformance::Verdict;
 use onelock_conformance::churn::{Churn, over_a_lost_majority};
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, number, renewal, ticket, waiting};
@@ -29,7 +29,7 @@ fn url_of(members: &[Member]) -> String {
     format!("etcd://{}?request_timeout=3s&connect_timeout=1s", hosts.join(","))
 }
 
-async fn leader(members: &[Member]) -> Verdict<usize> {
+pub(crate) async fn leader(members: &[Member]) -> Verdict<usize> {
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
         for (i, member) in members.iter().enumerate() {
@@ -50,17 +50,22 @@ fn with_ttl(backend: Arc<dyn Backend>, ttl: Duration) -> Verdict<Locks> {
     Ok(Locks::builder(backend).settings(settings).build()?)
 }
 
+/// Three clients that take locks again and again, and keep some.
+pub(crate) async fn churn(members: &[Member], names: &str, seed: u64) -> Verdict<Churn> {
+    let url = url_of(members);
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(with_ttl(client(&url).await, Duration::from_secs(30))?);
+    }
+    Churn::start(clients, names, seed).await
+}
+
 /// Clients take locks again and again while the leader is killed and comes back, and then a follower: nobody holds
 /// beside another, no guard is lost, and every client goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_churn_over_every_failover() -> Verdict {
     let members = three().await?;
-    let url = url_of(&members);
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        clients.push(with_ttl(client(&url).await, Duration::from_secs(30))?);
-    }
-    let churn = Churn::start(clients, "churn", 7).await?;
+    let churn = churn(&members, "churn", 7).await?;
     churn.goes_on(30, PATIENCE).await?;
     for round in 0..2 {
         let dead = leader(&members).await?;
@@ -76,76 +81,6 @@ async fn locks_churn_over_every_failover() -> Verdict {
     report.check()?;
     println!("{} holds, {} lost, errors {:?}", report.holds.len(), report.lost, report.errors);
     assert_eq!((report.kept, report.kept_lost), (3, 0), "guards kept over two elections");
-    Ok(())
-}
-
-/// Clients take locks again and again while the cluster is compacted and its members are defragmented, and while one that has lost
-/// its disk is removed, added again, and needed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_churn_over_the_work_of_an_operator() -> Verdict {
-    let members = three().await?;
-    let url = url_of(&members);
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        clients.push(with_ttl(client(&url).await, Duration::from_secs(30))?);
-    }
-    let churn = Churn::start(clients, "operator", 13).await?;
-    for _ in 0..3 {
-        churn.goes_on(10, PATIENCE).await?;
-        for member in &members {
-            let mut admin = member.admin().await?;
-            let revision =
-                admin.get("-", None).await?.header().map_or(1, etcd_client::ResponseHeader::revision);
-            // Who compacts at the same moment may have been first.
-            let _ = admin.compact(revision, Some(CompactionOptions::new().with_physical())).await;
-            admin.defragment().await?;
-        }
-    }
-    let lost = (leader(&members).await? + 1) % 3;
-    members[lost].process.kill()?;
-    let mut admin = members[(lost + 1) % 3].admin().await?;
-    let all = admin.member_list().await?;
-    let name = ["a", "b", "c"][lost];
-    let old = all.members().iter().find(|member| member.name() == name).unwrap();
-    let peer = old.peer_urls()[0].clone();
-    admin.member_remove(old.id()).await?;
-    churn.goes_on(10, PATIENCE).await?;
-    let end = Instant::now() + PATIENCE;
-    // It may take a moment until the cluster is taken to be healthy again.
-    while let Err(error) = admin.member_add([peer.clone()], None).await {
-        assert!(Instant::now() < end, "{error}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let known: Vec<_> =
-        all.members().iter().map(|member| format!("{}={}", member.name(), member.peer_urls()[0])).collect();
-    let folder = tempfile::tempdir()?;
-    let at = format!("http://{}", members[lost].address());
-    let _new = tokio::process::Command::new("etcd")
-        .args(["--name", name, "--listen-client-urls", &at, "--advertise-client-urls", &at])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &known.join(","), "--initial-cluster-state", "existing"])
-        .args(["--heartbeat-interval", "50", "--election-timeout", "500", "--logger", "zap"])
-        .arg("--data-dir")
-        .arg(folder.path())
-        .stderr(std::process::Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let url = format!("etcd://{}", members[lost].address());
-        if open_by(&DRIVER, &url).await.is_ok() {
-            break;
-        }
-        assert!(Instant::now() < end, "the new member does not serve");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    churn.goes_on(10, PATIENCE).await?;
-    members[(lost + 1) % 3].process.kill()?;
-    churn.goes_on(30, PATIENCE * 2).await?;
-    let report = churn.stop().await?;
-    report.check()?;
-    println!("{} holds, {} lost, errors {:?}", report.holds.len(), report.lost, report.errors);
-    assert_eq!((report.kept, report.kept_lost), (3, 0), "guards kept over it");
     Ok(())
 }
 

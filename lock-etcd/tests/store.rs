@@ -7,6 +7,7 @@ mod fence;
 mod interop;
 mod leases;
 mod long;
+mod operator;
 mod power;
 mod rejoin;
 mod restore;

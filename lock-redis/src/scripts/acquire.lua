@@ -33,9 +33,9 @@ elseif alone then
   if not holds and not queue then return NONE .. text(ends - now) end
   -- A line from now on. The number is the first write here, too: a server that is full refuses it.
   n = number(KEYS[5], ARGV[8], ARGV[7])
-  local function undone() call('SET', E, alone .. ' ' .. entry, 'PXAT', text(ends)) end
+  local function put_back() call('SET', E, alone .. ' ' .. entry, 'PXAT', text(ends)) end
   -- Tried before there is anything to undo.
-  undone()
+  put_back()
   call('DEL', E)
   local made, failed = pcall(function()
     call('HSET', E, alone, entry)
@@ -46,7 +46,7 @@ elseif alone then
   if not made then
     -- A right was taken away: it costs the holder nothing.
     call('DEL', E, O)
-    undone()
+    put_back()
     error({err = type(failed) == 'table' and failed.err or failed})
   end
 else

@@ -174,7 +174,8 @@ impl Database {
         if number(&sql, "PRAGMA page_count")? == 0 {
             let make = rusqlite::Transaction::new_unchecked(&sql, TransactionBehavior::Immediate)?;
             // Unless others have made the tables since we looked.
-            if number(&make, "SELECT count(*) FROM sqlite_schema")? == 0 {
+            let marks = (number(&make, "PRAGMA application_id")?, number(&make, "PRAGMA user_version")?);
+            if marks == (0, 0) && number(&make, "SELECT count(*) FROM sqlite_schema")? == 0 {
                 make.execute_batch(include_str!("schema/0001.sql"))?;
             }
             make.commit()?;
