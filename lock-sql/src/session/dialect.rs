@@ -1,9 +1,9 @@
 //! What a kind of server knows: how to reach it, and how its sessions are asked. One request each.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use onelock_core::{Capabilities, EntryView, FencingToken, Request, Result};
 
 use super::names::Key;
@@ -11,8 +11,9 @@ use crate::pool::Fault;
 
 /// How to talk to one kind of server. After an error a connection is not used again; [`onelock_core::ErrorKind::Lost`] is the
 /// server's own word that it had ended the session before.
+#[async_trait]
 pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
-    /// A connection to it, and the session at its other end.
+    /// A connection to it, and what is known of the session at its other end.
     type Conn: Send + 'static;
 
     /// The scheme of its URLs.
@@ -21,33 +22,29 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// What its locks can do.
     const CAPABILITIES: Capabilities;
 
-    /// A session of its own, set up and checked, and which it is; it may be idle for ever.
-    fn connect(&self) -> impl Future<Output = Result<(Self::Conn, Id)>> + Send;
-
     /// What an error of the server means.
-    fn fault(error: &sqlx::Error) -> Fault;
+    const FAULT: fn(&sqlx::Error) -> Fault;
+
+    /// A session of its own, set up and checked, and which it is; it may be idle for ever.
+    async fn connect(&self) -> Result<(Self::Conn, Id)>;
 
     /// Asks the session of a lock; `idle` is how long it may be idle from now on, where that changes.
-    fn ask(
+    async fn ask(
         &self,
         conn: &mut Self::Conn,
-        ask: &Ask,
+        wish: &Wish,
+        ask: Ask,
         idle: Option<Duration>,
-    ) -> impl Future<Output = Result<Answer>> + Send;
+    ) -> Result<Answer>;
 
     /// Which of these sessions wait for their lock.
-    fn waiting(
-        &self,
-        conn: &mut Self::Conn,
-        some: Vec<(Id, Key)>,
-    ) -> impl Future<Output = Result<Vec<Id>>> + Send;
+    async fn waiting(&self, conn: &mut Self::Conn, some: Vec<(Id, Key)>) -> Result<Vec<Id>>;
 
     /// Who holds.
-    fn holders(&self, conn: &mut Self::Conn, key: Key)
-    -> impl Future<Output = Result<Vec<EntryView>>> + Send;
+    async fn holders(&self, conn: &mut Self::Conn, key: Key) -> Result<Vec<EntryView>>;
 
     /// Tells such a session to end, and with it what it holds or waits for. Whether it was there: it may be for a moment yet.
-    fn end(&self, conn: &mut Self::Conn, whose: Whose) -> impl Future<Output = Result<bool>> + Send;
+    async fn end(&self, conn: &mut Self::Conn, whose: Whose) -> Result<bool>;
 }
 
 /// Which session of which life of the server.
@@ -69,40 +66,24 @@ pub(super) enum Whose {
 }
 
 /// What the session of a lock is asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Ask {
-    /// Take the lock, and a number while holding it; whether to stand in the server's queue.
-    Take(Arc<Wish>, bool),
+    /// Take the lock, and a number while holding it, unless it is busy.
+    Take,
+    /// The same, in the server's queue.
+    Queue,
     /// Still here, for this lease.
     Beat(Duration),
     /// Give the lock back.
-    Give(Arc<Wish>),
+    Give,
 }
+
+/// Which session has answered, and the number under which it holds, or any where there was something to do.
+pub(super) type Answer = (i64, Option<i64>);
 
 /// A lock that somebody wants.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) key: Key,
     pub(super) request: Request,
-}
-
-impl Ask {
-    /// How long a session that may be idle for `now` may be so from this request on, where that changes. A renewal never
-    /// shortens what an earlier one gave.
-    pub(super) fn idle(&self, now: Duration) -> Option<Duration> {
-        match self {
-            Self::Take(wish, _) => Some(wish.request.lease).filter(|lease| *lease != now),
-            Self::Beat(lease) => (*lease > now).then_some(*lease),
-            Self::Give(_) => None,
-        }
-    }
-}
-
-/// What comes of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Answer {
-    /// The lock was taken under this number; `None` where it is busy.
-    Taken(Option<FencingToken>),
-    /// Whether there was something to do.
-    Done(bool),
 }

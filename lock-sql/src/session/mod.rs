@@ -13,7 +13,7 @@
 mod acquire;
 mod backend;
 mod dialect;
-mod inspect;
+mod entry;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod names;
@@ -26,7 +26,9 @@ mod wait;
 
 use std::time::Duration;
 
-use onelock_core::{Capabilities, Error, ErrorKind, OptionSpec, Result, StoreUrl};
+use onelock_core::{Capabilities, OptionSpec, Result, StoreUrl};
+
+use crate::hosts::bad;
 
 /// What every kind of session lock can do; the rest is for the dialect to say.
 ///
@@ -49,8 +51,6 @@ const CONNECTIONS: OptionSpec = OptionSpec::new(
 
 fn connections(url: &mut StoreUrl) -> Result<u16> {
     let connections = url.take("connections")?.unwrap_or(32);
-    if (1..=10_000).contains(&connections) {
-        return Ok(connections);
-    }
-    Err(Error::new(ErrorKind::InvalidConfig, "connections is from 1 to 10000"))
+    let good = (1..=10_000).contains(&connections);
+    if good { Ok(connections) } else { Err(bad("connections is from 1 to 10000")) }
 }

@@ -1,8 +1,6 @@
 //! The sessions of a client: how they are made, kept for the next lock, and asked; and one more that looks at the others.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -11,120 +9,102 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedSemaphorePermit};
 use tokio::time::{Instant, timeout};
 
-use super::dialect::{Answer, Ask, Dialect, Id, Whose};
+use super::dialect::{Ask, Dialect, Id, Whose, Wish};
 use super::names::Key;
 use crate::pool::{Connect, Fault, Pool};
 
 /// How soon after the request to end a session the server is asked whether it has gone.
 const SOON: Duration = Duration::from_micros(200);
 
+const FULL: &str =
+    "all connections of this client hold or await a lock, each lock has one of its own; raise `connections`";
+
 /// One session of the server.
-pub(super) struct Session<C> {
-    conn: C,
+pub(super) struct Session<D: Dialect> {
+    conn: D::Conn,
     pub(super) id: Id,
-    /// How long the server lets it be idle; zero is for ever.
-    pub(super) idle: Duration,
+    /// How long the server lets it be idle.
+    idle: Duration,
     /// When it has answered last: by then the server takes it for idle. A request that waits may take long.
     used: Instant,
-    /// The right to hold or to wait; a session that does neither has none.
-    permit: Option<OwnedSemaphorePermit>,
 }
 
-/// A request under way, with its session: dropped, the session's connection is closed.
-pub(super) type Asked<C> = BoxFuture<'static, (Session<C>, Result<Answer>)>;
+/// The session of a lock, and the right to hold or to wait: it ends after the session was given back.
+pub(super) type Permitted<D> = (Session<D>, OwnedSemaphorePermit);
+
+impl<D: Dialect> Session<D> {
+    pub(super) async fn ask(&mut self, dialect: &D, wish: &Wish, ask: Ask) -> Result<Option<i64>> {
+        let idle = match ask {
+            Ask::Take | Ask::Queue => wish.request.lease,
+            // A renewal never shortens what an earlier one gave.
+            Ask::Beat(lease) => lease.max(self.idle),
+            Ask::Give => self.idle,
+        };
+        // Not every server says so when it ends a session for having been idle.
+        let ended = self.used.elapsed() >= self.idle;
+        let asked =
+            dialect.ask(&mut self.conn, wish, ask, Some(idle).filter(|idle| *idle != self.idle)).await;
+        let asked = asked.map_err(|error| if ended && error.is_unclear() { lost(error) } else { error });
+        let (process, number) = asked?;
+        // The lock belongs to the session: another one, by a proxy or pooler, is not ours.
+        if process != self.id.process {
+            return Err(moved::<D>());
+        }
+        (self.idle, self.used) = (idle, Instant::now());
+        Ok(number)
+    }
+}
 
 pub(super) struct Sessions<D: Dialect> {
     pub(super) pool: Pool<Maker<D>>,
     /// How long the server may take to answer.
     pub(super) limit: Duration,
-    /// The session that looks and ends others, also when the server takes no more connections.
-    side: Mutex<Option<Session<D::Conn>>>,
-    /// How many looks were answered.
-    answers: AtomicUsize,
+    /// The session that looks and ends others, also when the server takes no more connections; and when one did not answer.
+    pub(super) side: Mutex<(Option<Session<D>>, Instant)>,
 }
 
 /// Makes sessions.
 pub(super) struct Maker<D> {
-    dialect: Arc<D>,
+    pub(super) dialect: Arc<D>,
     runtime: Handle,
     limit: Duration,
 }
 
 impl<D: Dialect> Connect for Maker<D> {
-    type Conn = Session<D::Conn>;
+    type Conn = Session<D>;
 
     /// On the runtime of the store, whose end ends its connections.
-    async fn connect(&self) -> Result<Self::Conn> {
+    async fn connect(&self) -> Result<Session<D>> {
         let (dialect, limit) = (Arc::clone(&self.dialect), self.limit);
         let connecting = self.runtime.spawn(async move { timeout(limit, dialect.connect()).await });
-        let late = |_| Err(Error::new(ErrorKind::Unavailable, "the server did not set up a session in time"));
-        let (conn, id) = connecting.await.map_err(|_| closed())?.unwrap_or_else(late)?;
-        Ok(Session { conn, id, idle: Duration::ZERO, used: Instant::now(), permit: None })
+        let (conn, id) = connecting.await.map_err(|_| closed())?.unwrap_or_else(|_| Err(silent()))?;
+        Ok(Session { conn, id, idle: Duration::MAX, used: Instant::now() })
     }
 
     fn fault(error: &sqlx::Error) -> Fault {
-        D::fault(error)
+        D::FAULT(error)
     }
 }
 
 impl<D: Dialect> Sessions<D> {
     /// With one for the first lock, and the one that looks. The times are for connecting and for an answer.
-    pub(super) async fn open(
-        dialect: D,
-        connections: u16,
-        (connect, limit): (Duration, Duration),
-    ) -> Result<Arc<Self>> {
-        let (dialect, runtime) = (Arc::new(dialect), Handle::current());
+    pub(super) async fn open(dialect: D, connections: u16, times: (Duration, Duration)) -> Result<Arc<Self>> {
+        let (dialect, runtime, (connect, limit)) = (Arc::new(dialect), Handle::current(), times);
         let pool = Pool::new(Maker { dialect, runtime, limit: connect + limit }, connections, limit);
         pool.give(pool.server.connect().await?);
-        let side = Mutex::new(Some(pool.server.connect().await?));
-        Ok(Arc::new(Self { pool, limit, side, answers: AtomicUsize::new(0) }))
+        let side = Mutex::new((Some(pool.server.connect().await?), Instant::now()));
+        Ok(Arc::new(Self { pool, limit, side }))
     }
 
-    pub(super) async fn close(&self) {
-        self.pool.close();
-        self.side.lock().await.take();
-    }
-
-    /// A session for one lock, and whether it is new. While all hold or wait, or the server takes no more connections, the
+    /// A session for one lock, and whether it was used before. While all hold or wait, or the server takes no more connections, the
     /// next one that is given back.
-    pub(super) async fn get(&self) -> Result<(Session<D::Conn>, bool)> {
+    pub(super) async fn get(&self) -> Result<(Permitted<D>, bool)> {
         let permit = timeout(self.limit, Arc::clone(&self.pool.permits).acquire_owned()).await;
-        let permit = permit.map_err(|_| full())?.map_err(|_| closed())?;
+        let full = |_| Error::new(ErrorKind::Full, FULL).unsent();
+        let permit = permit.map_err(full)?.map_err(|_| closed())?;
         // What fails is not distinguished from a request that was sent: giving back what was never asked for does no harm.
         let (session, used) = self.pool.conn(Instant::now() + self.limit).await?;
-        Ok((Session { permit: Some(permit), ..session }, !used))
-    }
-
-    /// Takes a session back that holds nothing and waits for nothing.
-    pub(super) fn give(&self, mut session: Session<D::Conn>) {
-        let permit = session.permit.take();
-        self.pool.give(session);
-        // The caller that waited for it finds the session.
-        drop(permit);
-    }
-
-    /// Asks a session.
-    pub(super) fn ask(&self, mut session: Session<D::Conn>, ask: Ask) -> Asked<D::Conn> {
-        let dialect = Arc::clone(&self.pool.server.dialect);
-        Box::pin(async move {
-            let (sent, idle) = (Instant::now(), ask.idle(session.idle));
-            // The server may have ended it for having been idle.
-            let ended = !session.idle.is_zero() && sent - session.used >= session.idle;
-            match dialect.ask(&mut session.conn, &ask, idle).await {
-                Ok(answer) => {
-                    session.idle = idle.unwrap_or(session.idle);
-                    session.used = Instant::now();
-                    (session, Ok(answer))
-                }
-                // Not every server says so before it ends a session.
-                Err(error) if ended && error.is_unclear() => {
-                    let text = "the server has ended the idle session";
-                    (session, Err(Error::new(ErrorKind::Lost, text).caused_by(error)))
-                }
-                Err(error) => (session, Err(error)),
-            }
-        })
+        Ok(((session, permit), used))
     }
 
     /// Asks by the session that looks, in a task of its own: a caller that is not polled must not keep it.
@@ -132,33 +112,33 @@ impl<D: Dialect> Sessions<D> {
         self: &Arc<Self>,
         ask: impl for<'a> Fn(&'a D, &'a mut D::Conn) -> BoxFuture<'a, Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let sessions = Arc::clone(self);
+        let (sessions, since) = (Arc::clone(self), Instant::now());
         let asked = self.pool.server.runtime.spawn(async move {
             let (pool, limit) = (&sessions.pool, sessions.limit);
-            let mut turn = pin!(sessions.side.lock());
-            let mut side = loop {
-                let before = sessions.answers.load(Ordering::Relaxed);
-                match timeout(limit, &mut turn).await {
-                    Ok(side) => break side,
-                    Err(_) if sessions.answers.load(Ordering::Relaxed) == before => return Err(silent()),
-                    Err(_) => {}
-                }
-            };
+            let (side, silence) = &mut *sessions.side.lock().await;
+            // Those who have waited for one that was not answered need not find out each for itself.
+            if *silence > since {
+                return Err(silent());
+            }
             loop {
                 let (mut session, used) = match side.take() {
                     Some(session) => (session, true),
-                    None => pool.conn(Instant::now() + limit).await?,
+                    None => {
+                        pool.conn(Instant::now() + limit).await.inspect_err(|_| *silence = Instant::now())?
+                    }
                 };
-                let answer = timeout(limit, ask(&pool.server.dialect, &mut session.conn)).await;
-                match answer.unwrap_or_else(|_| Err(silent())) {
-                    Ok(answer) => {
-                        sessions.answers.fetch_add(1, Ordering::Relaxed);
+                match timeout(limit, ask(&pool.server.dialect, &mut session.conn)).await {
+                    Ok(Ok(answer)) => {
                         *side = Some(session).filter(|_| !pool.permits.is_closed());
                         return Ok(answer);
                     }
                     // It broke while it was idle. Asking twice is asking once: what was ended stays ended.
-                    Err(error) if broke(&error) && used => pool.forget(),
-                    Err(error) => return Err(error),
+                    Ok(Err(error)) if broke(&error) && used => pool.forget(),
+                    Ok(Err(error)) => return Err(error),
+                    Err(_) => {
+                        *silence = Instant::now();
+                        return Err(silent());
+                    }
                 }
             }
         });
@@ -167,19 +147,18 @@ impl<D: Dialect> Sessions<D> {
 
     /// Which of these sessions wait for their lock.
     pub(super) async fn waiting(self: &Arc<Self>, some: Vec<(Id, Key)>) -> Result<Vec<Id>> {
-        self.aside(move |dialect, conn| Box::pin(dialect.waiting(conn, some.clone()))).await
+        self.aside(move |dialect, conn| dialect.waiting(conn, some.clone())).await
     }
 
     /// Ends a session, which holds nothing any more when this is answered, if it was there.
     pub(super) async fn end(self: &Arc<Self>, whose: Whose) -> Result<Release> {
-        let (end, mut ended, mut pause) = (Instant::now() + self.limit, Release::NotHeld, SOON);
+        let (begun, mut ended, mut pause) = (Instant::now(), Release::NotHeld, SOON);
         loop {
             let whose = whose.clone();
-            let ending = self.aside(move |dialect, conn| Box::pin(dialect.end(conn, whose.clone())));
-            if !ending.await? {
+            if !self.aside(move |dialect, conn| dialect.end(conn, whose.clone())).await? {
                 return Ok(ended);
             }
-            if Instant::now() > end {
+            if begun.elapsed() > self.limit {
                 return Err(Error::new(ErrorKind::Timeout, "the session does not end"));
             }
             ended = Release::Released;
@@ -189,24 +168,21 @@ impl<D: Dialect> Sessions<D> {
     }
 }
 
-fn full() -> Error {
-    let text = "all connections of this client hold or await a lock, each lock has one of its own; raise `connections`";
-    Error::new(ErrorKind::Full, text).unsent()
-}
-
 /// Whether a session has come to its end, as the server or the connection says.
 pub(super) fn broke(error: &Error) -> bool {
     (error.is_retryable() && error.kind() != ErrorKind::Timeout) || error.kind() == ErrorKind::Lost
 }
 
-/// Something between moves requests from one session to another; the store `instead` bears that.
-pub(super) fn moved(instead: &str) -> Error {
+/// Something between moves requests from one session to another; the store over tables bears that.
+pub(super) fn moved<D: Dialect>() -> Error {
     let text = "behind a proxy or pooler that moves requests between sessions there are no session locks; use a direct connection";
-    Error::new(ErrorKind::Unsupported, format!("{text}, or {instead}://"))
+    let tables = D::SCHEME.trim_end_matches("+session");
+    Error::new(ErrorKind::Unsupported, format!("{text}, or {tables}://"))
 }
 
-pub(super) fn strange() -> Error {
-    Error::new(ErrorKind::Protocol, "the server answered something else than asked")
+/// The server has ended the session, by somebody's order or for having been idle.
+pub(super) fn lost(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::Lost, "the server has ended the session").caused_by(cause)
 }
 
 pub(super) fn silent() -> Error {

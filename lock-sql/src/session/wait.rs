@@ -1,23 +1,27 @@
 //! Waiting in the server's queue: the session's answer is the grant.
 
-use onelock_core::{Result, Ticket, Wake};
+use std::sync::Arc;
 
-use super::backend::{SessionStore, gone, gone_by};
+use onelock_core::{Error, Result, Ticket, Wake};
+
+use super::backend::SessionStore;
 use super::dialect::{Dialect, Whose};
+use super::entry::{Entry, gone, gone_by};
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn until_held(&self, ticket: &Ticket) -> Result<Wake> {
         let Some(entry) = self.find(ticket) else { return Ok(Wake::Ask) };
-        let settled = entry.settle(&mut *entry.state.lock().await).await;
-        match (settled, entry.token.get()) {
-            (Ok(_), Some(token)) => Ok(Wake::Held(*token)),
-            (settled, token) => {
-                // The server may not know yet: then one that waits would hold in its turn, for nobody.
-                if token.is_some() || Box::pin(self.sessions.end(Whose::Session(entry.id))).await.is_ok() {
-                    self.forget(&entry);
-                }
-                Err(settled.map_or_else(gone_by, |_| gone()))
-            }
+        match (entry.asked().await, entry.token()) {
+            (Ok(_), Some(token)) => Ok(Wake::Held(token)),
+            (answer, _) => Err(self.given_up(&entry, answer.err().unwrap_or_else(gone)).await),
         }
+    }
+
+    /// Gives up an entry whose session is gone. The server may not know yet: then one that waits would hold in its turn, for nobody.
+    pub(super) async fn given_up(&self, entry: &Arc<Entry<D>>, cause: Error) -> Error {
+        if entry.token().is_some() || Box::pin(self.sessions.end(Whose::Session(entry.id))).await.is_ok() {
+            self.forget(entry);
+        }
+        gone_by(cause)
     }
 }

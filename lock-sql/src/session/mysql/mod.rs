@@ -5,9 +5,6 @@
 //! drew and whose it is, which is all that others can learn of a session without rights, tables or commits.
 
 mod asking;
-mod life;
-mod session;
-mod words;
 
 use std::time::Duration;
 
@@ -21,7 +18,7 @@ use super::{CONNECTIONS, connections};
 use crate::hosts::OPENING;
 use crate::mysql::MySqlConfig;
 use crate::mysql::open::{Tables, for_sessions};
-use session::MySql;
+use asking::MySql;
 
 /// Session locks in MySQL and MariaDB: `mysql+session://user:password@host:3306/database`.
 pub const MYSQL_SESSION_DRIVER: Driver =

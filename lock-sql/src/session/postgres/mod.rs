@@ -5,23 +5,23 @@
 //! detector never finds a circle here and never changes the order of the queue.
 
 mod asking;
-mod opening;
-mod session;
 
 use std::time::Duration;
 
 use onelock_core::driver::opening;
 use onelock_core::store::Checked;
-use onelock_core::{Capabilities, Driver, OptionSpec, Result, StoreUrl};
+use onelock_core::{Capabilities, Driver, Error, ErrorKind, OptionSpec, Result, StoreUrl};
+use sqlx::postgres::PgConnection;
 
 use super::backend::SessionStore;
+use super::sessions::moved;
 use super::{CONNECTIONS, connections};
 use crate::postgres::PostgresConfig;
-use crate::postgres::connect::connect;
+use crate::postgres::config::check_schema;
+use crate::postgres::connect::{connect, raw};
+use crate::postgres::error::explain;
 use crate::postgres::migrate::ensure;
-use opening::check;
-pub use opening::migration;
-use session::Postgres;
+use asking::Postgres;
 
 /// Session locks in PostgreSQL: `postgres+session://user:password@host:5432/database`.
 pub const POSTGRES_SESSION_DRIVER: Driver =
@@ -53,12 +53,45 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<Postgres>>> {
     let config = defaults.over(url)?;
     let times = (config.connect_timeout, config.request_timeout);
     SessionStore::open(config.address(), connections, times, async {
-        let mut conn = connect(&config).await?;
-        check(&mut conn, &mut connect(&config).await?).await?;
-        ensure(&mut conn, &config.namespace, config.migrate, &migration(&config.namespace)?).await?;
-        Ok((Postgres { config: config.clone() }, config.namespace.clone()))
+        let mut conns = [connect(&config).await?, connect(&config).await?];
+        check(&mut conns).await?;
+        let sql = migration(&config.namespace)?;
+        ensure(&mut conns[0], &config.namespace, config.migrate, &sql).await?;
+        Ok((Postgres(config.clone()), config.namespace.clone()))
     })
     .await
+}
+
+/// Refuses a server before the first version that ends idle sessions, and a pooler: two connections must meet two sessions of
+/// the server, and each its own again, also while the other is busy: who is in a transaction keeps a session from the other.
+async fn check(conns: &mut [PgConnection; 2]) -> Result<()> {
+    const ROUND: [(usize, &str); 5] =
+        [(1, "BEGIN; "), (0, "BEGIN; "), (0, "COMMIT; "), (0, ""), (1, "COMMIT; ")];
+    let mut met = [None, None];
+    for (which, first) in [[(0, ""), (1, "")].to_vec(), ROUND.repeat(3)].concat() {
+        let sql = "SELECT pg_backend_pid(), current_setting('server_version_num')::integer >= 140000";
+        let (process, ends_idle): (i32, bool) =
+            raw(&mut conns[which], format!("{first}{sql}")).await.map_err(explain)?;
+        if !ends_idle {
+            let text = "session locks need PostgreSQL 14 or later: an older one does not end idle sessions, and a lock \
+                        would have no lease";
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
+        if *met[which].get_or_insert(process) != process || met[0] == met[1] {
+            return Err(moved::<Postgres>());
+        }
+    }
+    Ok(())
+}
+
+/// The SQL that makes the schema, to be run once, in one transaction, by the role that is to own it. The role that takes
+/// locks then needs `USAGE` on the schema and on its sequence, and `EXECUTE` on its functions.
+///
+/// # Errors
+/// [`onelock_core::ErrorKind::InvalidConfig`] when `schema` is not a plain lower-case identifier.
+pub fn migration(schema: &str) -> Result<String> {
+    check_schema(schema)?;
+    Ok(include_str!("schema/0001.sql").replace("{schema}", &format!("\"{schema}\"")))
 }
 
 #[cfg(test)]
