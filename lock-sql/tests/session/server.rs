@@ -90,6 +90,7 @@ macro_rules! tests_on {
             silence::a_look_without_an_answer_keeps_no_lease,
             silence::a_wait_that_stands_still_keeps_no_other_lease,
             silence::a_waiter_that_lost_its_connection_leaves_the_queue,
+            silence::a_grant_for_nobody_is_given_up,
             silence::who_has_waited_long_gives_back,
             silence::a_release_that_was_given_up_keeps_no_connection,
             silence::looks_without_an_answer_end_together,

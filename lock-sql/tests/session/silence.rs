@@ -107,6 +107,29 @@ pub(crate) async fn a_waiter_that_lost_its_connection_leaves_the_queue<S: Server
     assert!(holder.is_held());
 }
 
+/// The connection of a waiter breaks, its session cannot be ended, and it is granted the lock, for nobody: it is ended once that can be.
+pub(crate) async fn a_grant_for_nobody_is_given_up<S: Server>(server: &S) {
+    let way = Way::to(server.at()).await;
+    let there = server.open("").await;
+    let before = take(there.backend(), "other").await;
+    let locks = open::<S>(&S::url_at(way.port(), "&request_timeout=1s")).await.unwrap();
+    let looks = way.count() - 1;
+    let _one = take(locks.backend(), "one").await;
+    let made = way.count();
+    let mut waiter = request("other");
+    waiter.lease = Duration::from_secs(600);
+    assert!(matches!(locks.backend().acquire(&waiter).await.unwrap(), Standing::Waiting(_)));
+    way.strike(looks..looks + 1, Blow::Silence);
+    way.strike(made..way.count(), Blow::Break);
+    soon(locks.backend().wait(&waiter.ticket())).await.unwrap_err();
+    assert_eq!(until_waiting(server, 1).await.len(), 1, "this shows nothing");
+    assert_eq!(there.backend().release(&before.ticket()).await.unwrap(), Release::Released);
+    let gone = async { while !matches!(renew(locks.backend(), &[&waiter]).await, Ok(Renewed::NotHeld)) {} };
+    soon(gone).await;
+    let next = there.backend().acquire(&request("other")).await.unwrap();
+    assert!(matches!(next, Standing::Held(_)), "{next:?}");
+}
+
 /// The connection of a holder that has waited for longer than its lease breaks: the server has not ended that session for having been
 /// idle, and the release does.
 pub(crate) async fn who_has_waited_long_gives_back<S: Server>(server: &S) {
