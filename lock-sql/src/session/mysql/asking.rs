@@ -125,31 +125,38 @@ impl Dialect for MySql {
 
     async fn connect(&self) -> Result<(Conn, Id)> {
         let mut conn = connect(&self.config, LOCK_WAIT).await?;
-        let (process, born) = loop {
+        let (process, now, life) = loop {
             let set_up = self.request(&mut conn, include_str!("sql/set_up.sql"), &[]).await.map_err(ended)?;
-            let (session, again, text, up): (_, i64, Vec<u8>, i64) = set_up.one()?;
+            let (session, again, text, up, life, shift, ceiling): (_, i64, Vec<u8>, i64, _, _, _) =
+                set_up.one()?;
             if session != again {
                 return Err(protocol("two ids of one session"));
             }
             // A life is known by the second in which it began, and so is its counter: a life that gives numbers only later than that
             // shares it with no other that does. Below zero where the clock was stepped back behind the start.
             if up != 0 {
-                break (session, (short(&Sha256::digest(text).into()) & i64::MAX) | 1);
+                let id = (short(&Sha256::digest(text).into()) & i64::MAX) | 1;
+                break (session, Life { id, shift, ceiling }, life);
             }
             // By the client's clock: the server's `SLEEP` is by a clock that may be stepped.
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
-        let known = self.known.lock().filter(|known| known.id == born);
-        // No table says what stands for a life that is not known yet.
-        let life = known.unwrap_or(Life { id: born, shift: 0, ceiling: i64::MAX });
-        let mut conn = Conn { conn, life };
-        self.table(&mut conn, include_str!("sql/begin.sql"), 0).await?;
+        // What this client read before is on the disk, and it needs no commit. Another life may have taken over in between, and this
+        // one begun again.
+        let same = |old: &Life| {
+            (old.id, old.id, old.shift) == (now.id, life, now.shift) && old.ceiling <= now.ceiling
+        };
+        let known = self.known.lock().filter(same);
+        let mut conn = Conn { conn, life: known.unwrap_or(now) };
+        if known.is_none() {
+            self.table(&mut conn, include_str!("sql/begin.sql"), 0).await?;
+        }
         *self.known.lock() = Some(conn.life);
         // What every lock asks for takes one round trip from the first time on.
         for sql in [TAKE, GIVE, BEAT] {
             unharmed(conn.conn.prepare(sql.into_sql_str())).await.map_err(ended)?;
         }
-        Ok((conn, Id { process, born }))
+        Ok((conn, Id { process, born: now.id }))
     }
 
     async fn ask(&self, conn: &mut Conn, wish: &Wish, ask: Ask, idle: Option<Duration>) -> Result<Answer> {
@@ -199,16 +206,17 @@ impl Dialect for MySql {
     }
 
     async fn holders(&self, conn: &mut Conn, key: Key) -> Result<Vec<EntryView>> {
-        let twice = format!("{HOLDER};\n{HOLDER}");
+        let mut before = None;
         for _ in 0..LOOKS {
-            let seen = self.request(&mut conn.conn, &twice, &[("key", Value::Digest(key))]).await;
-            match &seen.map_err(ended)?.all::<(Option<i64>, Option<i64>, Option<Vec<u8>>)>()?[..] {
-                [(None, ..), ..] => return Ok(Vec::new()),
-                [before @ (_, Some(number), Some(whose)), after] if before == after => {
+            let seen = self.request(&mut conn.conn, HOLDER, &[("key", Value::Digest(key))]).await;
+            let seen: (Option<i64>, Option<i64>, Option<Vec<u8>>) = seen.map_err(ended)?.one()?;
+            match &seen {
+                (None, ..) => return Ok(Vec::new()),
+                (_, Some(number), Some(whose)) if before.as_ref() == Some(&seen) => {
                     let note = String::from_utf8_lossy(whose);
                     return Ok(vec![EntryView::new(FencingToken::new(*number)?, Mode::Exclusive, note)]);
                 }
-                _ => {}
+                _ => before = Some(seen),
             }
         }
         Err(Error::new(ErrorKind::Unavailable, "the lock changes hands faster than it can be looked at"))
@@ -218,7 +226,7 @@ impl Dialect for MySql {
         // The server finds the session and ends it in one request: an answer that arrives altered must not end another one.
         let holder = |text, key, which| {
             let (table, key) = (&self.config.namespace, ("key", Value::Digest(key)));
-            let held = ("held", Value::Part(fill(HOLDER, table, &[key.clone()])));
+            let held = ("held", Value::Part(fill(HOLDER, table, std::slice::from_ref(&key))));
             only_on_a_primary() + &fill(text, table, &[key, held, ("which", which)])
         };
         let sql = match whose {
