@@ -229,7 +229,7 @@ fault "Redis: all namespaces are one" lock-redis/src/keys.rs \
     's/prefix: config\.namespace\.clone\(\),/prefix: crate::RedisConfig::default().namespace,/' \
     redis name_pairs_never_meet
 fault "session locks: all namespaces are one" lock-sql/src/session/names.rs \
-    's/"onelock session", space, /"onelock session", "", /' \
+    's/session\\0\{space\}/session\\0/' \
     postgres-session name_pairs_never_meet
 fault "Redis: expired holders stay" lock-redis/src/scripts/line.lua \
     "s/local dropped = sweep\(O\)\n/local dropped = false\n/" \

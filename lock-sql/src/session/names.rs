@@ -25,6 +25,12 @@ pub(super) fn tag(holder: HolderId) -> String {
     hex::encode(&Sha256::digest(holder.as_u128().to_be_bytes())[..7])
 }
 
+/// A text of the server's life, as a number that is not zero.
+#[cfg(feature = "mysql")]
+pub(super) fn life(text: &[u8]) -> i64 {
+    (short(&Sha256::digest(text).into()) & i64::MAX) | 1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,6 +46,12 @@ mod tests {
         assert_eq!(keys.len(), 7);
         // Other clients, of other versions too, must come to the same key: it is part of the format.
         assert_eq!(short(&key("onelock_session", &name("orders/42"))), KNOWN);
+    }
+
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn a_life_is_a_number_that_is_not_zero() {
+        assert!(life(b"a") > 0 && life(b"a") == life(b"a") && life(b"a") != life(b"b"));
     }
 
     const KNOWN: i64 = 3_378_312_436_193_864_987;

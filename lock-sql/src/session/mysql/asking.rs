@@ -1,38 +1,20 @@
 //! What a session is asked and what its answers mean; looking at other sessions, and ending them.
-//!
-//! Numbers that never go back, without a commit for each.
-//!
-//! `UUID_SHORT()` counts in the server's memory and belongs to nobody: a later call gets more, as long as the server lives.
-//! The table keeps what was added to it in this life, and a ceiling: a number counts only when a ceiling above it is on the
-//! disk, and a new life begins above the ceiling. A commit for a million numbers.
-//!
-//! The high bits of both are the token epoch. Who begins a larger one also takes the counter past the old ceiling: so who
-//! knows only that has to ask the table, before it gives one more number, and is refused.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use onelock_core::toolkit::Mutex;
-use onelock_core::{Capabilities, EntryView, Error, ErrorKind, FencingToken, Mode, Result, TokenEpoch};
-use sha2::{Digest as _, Sha256};
-use sqlx::mysql::{MySqlArguments, MySqlConnection};
+use onelock_core::{Capabilities, EntryView, Error, ErrorKind, FencingToken, Mode, Result};
+use sqlx::mysql::MySqlArguments;
 use sqlx::query::Query;
-use sqlx::{Executor as _, SqlSafeStr as _};
 
-use crate::mysql::MySqlConfig;
-use crate::mysql::connect::{Sent, connect, only_on_a_primary, send};
-use crate::mysql::error::{explain, fault, number};
+use super::session::{BEAT, Conn, GIVE, MySql, TAKE, ended};
+use crate::mysql::connect::{only_on_a_primary, send};
+use crate::mysql::error::{fault, number};
 use crate::mysql::sql::{Value, fill};
 use crate::pool::{self, Fault};
 use crate::session::dialect::{Answer, Ask, Dialect, Id, Whose, Wish};
-use crate::session::names::{Key, short, tag};
-use crate::session::sessions::lost;
+use crate::session::names::{Key, tag};
 use crate::unharmed::unharmed;
-use crate::value::protocol;
-
-const TAKE: &str = include_str!("sql/take.sql");
-const GIVE: &str = include_str!("sql/give.sql");
-const BEAT: &str = include_str!("sql/beat.sql");
 
 /// Reads who holds a lock.
 const HOLDER: &str = include_str!("sql/holder.sql");
@@ -40,51 +22,10 @@ const HOLDER: &str = include_str!("sql/holder.sql");
 /// How often to look at a holder that says something else each time: it holds for less time than a look takes.
 const LOOKS: u32 = 20;
 
-/// How far the ceiling is raised at a time.
-const BLOCK: i64 = 1 << 20;
-
-/// For how many seconds a statement waits for rows and tables. The transactions here are short.
-const LOCK_WAIT: i64 = 5;
-
 /// As good as no limit for a wait: a year, the longest the server takes.
 const ENDLESS: i64 = 31_536_000;
 
-#[derive(Debug)]
-pub(super) struct MySql {
-    pub(super) config: MySqlConfig,
-    /// What this client last read about a life of its server, and is on that server's disk.
-    pub(super) known: Mutex<Option<Life>>,
-}
-
-/// A connection, and what is known of the life of the server at its other end.
-pub(super) struct Conn {
-    conn: MySqlConnection,
-    life: Life,
-}
-
-/// What a session knows of its server's life.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Life {
-    id: i64,
-    /// What is added to the server's counter.
-    shift: i64,
-    /// Above all numbers that may be given; on the disk.
-    ceiling: i64,
-}
-
-impl Life {
-    /// The token epoch of the numbers.
-    fn epoch(&self) -> TokenEpoch {
-        TokenEpoch::of(self.ceiling)
-    }
-}
-
 impl MySql {
-    /// Sends a request of the `sql/` folder, which is not prepared.
-    async fn request(&self, conn: &mut MySqlConnection, text: &str, values: &[(&str, Value)]) -> Sent {
-        unharmed(send(conn, only_on_a_primary() + &fill(text, &self.config.namespace, values))).await
-    }
-
     /// A prepared statement, which the server has read before: reading one costs it more than taking a lock. One row: the session,
     /// and a number.
     async fn quick(conn: &mut Conn, query: Query<'_, sqlx::MySql, MySqlArguments>) -> Result<Answer> {
@@ -100,19 +41,6 @@ impl MySql {
         let (session, given) = Self::quick(conn, sqlx::query(GIVE).bind(hex::encode(key))).await?;
         Ok((session, given.filter(|given| *given == 1)))
     }
-
-    /// Asks the table about the life of the connection's server, and keeps what it says, which is on the disk.
-    async fn table(&self, conn: &mut Conn, text: &'static str, number: i64) -> Result<()> {
-        let Life { id, shift, ceiling } = conn.life;
-        let values =
-            [("life", id), ("shift", shift), ("ceiling", ceiling), ("number", number), ("block", BLOCK)];
-        let values = values.map(|(name, value)| (name, Value::Int(value)));
-        let row = self.request(&mut conn.conn, text, &values).await.map_err(ended)?.all()?.pop();
-        // Another server counts, or has counted, and this one does not know.
-        let taken_over = || Error::new(ErrorKind::Unavailable, "the table belongs to another server by now");
-        (conn.life.shift, conn.life.ceiling) = row.ok_or_else(taken_over)?;
-        Ok(())
-    }
 }
 
 #[async_trait]
@@ -124,39 +52,7 @@ impl Dialect for MySql {
     const FAULT: fn(&sqlx::Error) -> Fault = fault;
 
     async fn connect(&self) -> Result<(Conn, Id)> {
-        let mut conn = connect(&self.config, LOCK_WAIT).await?;
-        let (process, now, life) = loop {
-            let set_up = self.request(&mut conn, include_str!("sql/set_up.sql"), &[]).await.map_err(ended)?;
-            let (session, again, text, up, life, shift, ceiling): (_, i64, Vec<u8>, i64, _, _, _) =
-                set_up.one()?;
-            if session != again {
-                return Err(protocol("two ids of one session"));
-            }
-            // A life is known by the second in which it began, and so is its counter: a life that gives numbers only later than that
-            // shares it with no other that does. Below zero where the clock was stepped back behind the start.
-            if up != 0 {
-                let id = (short(&Sha256::digest(text).into()) & i64::MAX) | 1;
-                break (session, Life { id, shift, ceiling }, life);
-            }
-            // By the client's clock: the server's `SLEEP` is by a clock that may be stepped.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        };
-        // What this client read before is on the disk, and it needs no commit. Another life may have taken over in between, and this
-        // one begun again.
-        let same = |old: &Life| {
-            (old.id, old.id, old.shift) == (now.id, life, now.shift) && old.ceiling <= now.ceiling
-        };
-        let known = self.known.lock().filter(same);
-        let mut conn = Conn { conn, life: known.unwrap_or(now) };
-        if known.is_none() {
-            self.table(&mut conn, include_str!("sql/begin.sql"), 0).await?;
-        }
-        *self.known.lock() = Some(conn.life);
-        // What every lock asks for takes one round trip from the first time on.
-        for sql in [TAKE, GIVE, BEAT] {
-            unharmed(conn.conn.prepare(sql.into_sql_str())).await.map_err(ended)?;
-        }
-        Ok((conn, Id { process, born: now.id }))
+        self.session().await
     }
 
     async fn ask(&self, conn: &mut Conn, wish: &Wish, ask: Ask, idle: Option<Duration>) -> Result<Answer> {
@@ -173,8 +69,7 @@ impl Dialect for MySql {
         };
         let epoch = wish.request.epoch;
         if epoch > conn.life.epoch() {
-            let high = i64::from(u16::from(epoch)) << 48;
-            Box::pin(self.table(conn, include_str!("sql/epoch.sql"), high)).await?;
+            Box::pin(self.begin_epoch(conn, epoch)).await?;
         }
         epoch.check(conn.life.epoch())?;
         let take = sqlx::query(TAKE).bind(hex::encode(wish.key)).bind(wait).bind(conn.life.shift);
@@ -182,14 +77,13 @@ impl Dialect for MySql {
         // Held, but not granted before a crash cannot bring the number back.
         if let (_, Some(number)) = taken
             && number >= conn.life.ceiling
+            && let Err(error) = Box::pin(self.cover(conn, number, epoch)).await
         {
-            Box::pin(self.table(conn, include_str!("sql/raise.sql"), number)).await?;
-            if let Err(refused) = epoch.check(conn.life.epoch()) {
-                // A larger token epoch has begun: others need not wait for the end of the connection.
+            // A larger token epoch has begun: others need not wait for the end of the connection.
+            if error.kind() == ErrorKind::InvalidConfig {
                 Box::pin(Self::give(conn, &wish.key)).await?;
-                return Err(refused);
             }
-            *self.known.lock() = Some(conn.life);
+            return Err(error);
         }
         Ok(taken)
     }
@@ -250,12 +144,6 @@ impl Dialect for MySql {
 /// How long a session may be idle, in whole seconds, never less than asked, and never no time, which the server would refuse.
 fn seconds(idle: Duration) -> u128 {
     idle.as_nanos().div_ceil(1_000_000_000).clamp(1, ENDLESS.unsigned_abs().into())
-}
-
-/// What an error says of the session.
-fn ended(error: sqlx::Error) -> Error {
-    // By somebody's order, for having been idle, with the server.
-    if matches!(number(&error), Some(1053 | 1927 | 3169 | 4031)) { lost(error) } else { explain(error) }
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! drew and whose it is, which is all that others can learn of a session without rights, tables or commits.
 
 mod asking;
+mod life;
+mod session;
 
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ use super::{CONNECTIONS, connections};
 use crate::hosts::OPENING;
 use crate::mysql::MySqlConfig;
 use crate::mysql::open::{Tables, for_sessions};
-use asking::MySql;
+use session::MySql;
 
 /// Session locks in MySQL and MariaDB: `mysql+session://user:password@host:3306/database`.
 pub const MYSQL_SESSION_DRIVER: Driver =
