@@ -13,7 +13,7 @@ use onelock_core::{
 };
 use tokio::time::timeout;
 
-use super::dialect::{Dialect, Whose};
+use super::dialect::Dialect;
 use super::entry::Entry;
 use super::names::{Key, key};
 use super::sessions::{Sessions, closed, silent};
@@ -25,7 +25,7 @@ pub(super) struct SessionStore<D: Dialect> {
     /// What keeps the names of several users of one server apart.
     space: String,
     pub(super) sessions: Arc<Sessions<D>>,
-    entries: Mutex<HolderMap<Arc<Entry<D>>>>,
+    pub(super) entries: Mutex<HolderMap<Arc<Entry<D>>>>,
 }
 
 impl<D: Dialect> SessionStore<D> {
@@ -113,12 +113,8 @@ impl<D: Dialect> Backend for SessionStore<D> {
         undeclared()
     }
 
-    /// Those who hold. Of those who wait the server shows neither number nor note.
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        let key = self.key(name);
-        let mut holders = self.sessions.aside(move |dialect, conn| dialect.holders(conn, key)).await?;
-        holders.sort_by_key(|holder| holder.token);
-        Ok(Snapshot::new(name.clone(), holders, Vec::new()))
+        self.holders(name).await
     }
 
     /// The server knows keys, not names.
@@ -127,18 +123,11 @@ impl<D: Dialect> Backend for SessionStore<D> {
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let ended = self.sessions.end(Whose::Numbered(self.key(name), token)).await?;
-        if ended == Release::Released {
-            // Not every server tells a client that its session was ended by somebody's order.
-            let evicted = |entry: &Entry<D>| entry.wish.request.name == *name && entry.token() == Some(token);
-            self.entries.lock().retain(|_, entry| !evicted(entry));
-        }
-        Ok(ended)
+        self.end_holder(name, token).await
     }
 
     async fn close(&self) -> Result<()> {
-        self.sessions.pool.close();
-        self.sessions.side.lock().await.0.take();
+        self.sessions.close().await;
         // The server ends sessions whose connection has gone, and what they hold with them.
         self.entries.lock().clear();
         Ok(())

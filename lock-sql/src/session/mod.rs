@@ -14,6 +14,7 @@ mod acquire;
 mod backend;
 mod dialect;
 mod entry;
+mod inspect;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod names;

@@ -1,6 +1,8 @@
 //! The sessions of a client: how they are made, kept for the next lock, and asked; and one more that looks at the others.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -15,9 +17,6 @@ use crate::pool::{Connect, Fault, Pool};
 
 /// How soon after the request to end a session the server is asked whether it has gone.
 const SOON: Duration = Duration::from_micros(200);
-
-const FULL: &str =
-    "all connections of this client hold or await a lock, each lock has one of its own; raise `connections`";
 
 /// One session of the server.
 pub(super) struct Session<D: Dialect> {
@@ -50,7 +49,8 @@ impl<D: Dialect> Session<D> {
         if process != self.id.process {
             return Err(moved::<D>());
         }
-        (self.idle, self.used) = (idle, Instant::now());
+        self.idle = idle;
+        self.used = Instant::now();
         Ok(number)
     }
 }
@@ -59,8 +59,10 @@ pub(super) struct Sessions<D: Dialect> {
     pub(super) pool: Pool<Maker<D>>,
     /// How long the server may take to answer.
     pub(super) limit: Duration,
-    /// The session that looks and ends others, also when the server takes no more connections; and when one did not answer.
-    pub(super) side: Mutex<(Option<Session<D>>, Instant)>,
+    /// The session that looks and ends others, also when the server takes no more connections.
+    side: Mutex<Option<Session<D>>>,
+    /// How many of its requests were answered.
+    answers: AtomicUsize,
 }
 
 /// Makes sessions.
@@ -77,7 +79,8 @@ impl<D: Dialect> Connect for Maker<D> {
     async fn connect(&self) -> Result<Session<D>> {
         let (dialect, limit) = (Arc::clone(&self.dialect), self.limit);
         let connecting = self.runtime.spawn(async move { timeout(limit, dialect.connect()).await });
-        let (conn, id) = connecting.await.map_err(|_| closed())?.unwrap_or_else(|_| Err(silent()))?;
+        let late = |_| Err(Error::new(ErrorKind::Unavailable, "the server did not set up a session in time"));
+        let (conn, id) = connecting.await.map_err(|_| closed())?.unwrap_or_else(late)?;
         Ok(Session { conn, id, idle: Duration::MAX, used: Instant::now() })
     }
 
@@ -88,20 +91,28 @@ impl<D: Dialect> Connect for Maker<D> {
 
 impl<D: Dialect> Sessions<D> {
     /// With one for the first lock, and the one that looks. The times are for connecting and for an answer.
-    pub(super) async fn open(dialect: D, connections: u16, times: (Duration, Duration)) -> Result<Arc<Self>> {
-        let (dialect, runtime, (connect, limit)) = (Arc::new(dialect), Handle::current(), times);
+    pub(super) async fn open(
+        dialect: D,
+        connections: u16,
+        (connect, limit): (Duration, Duration),
+    ) -> Result<Arc<Self>> {
+        let (dialect, runtime) = (Arc::new(dialect), Handle::current());
         let pool = Pool::new(Maker { dialect, runtime, limit: connect + limit }, connections, limit);
         pool.give(pool.server.connect().await?);
-        let side = Mutex::new((Some(pool.server.connect().await?), Instant::now()));
-        Ok(Arc::new(Self { pool, limit, side }))
+        let side = Mutex::new(Some(pool.server.connect().await?));
+        Ok(Arc::new(Self { pool, limit, side, answers: AtomicUsize::new(0) }))
+    }
+
+    pub(super) async fn close(&self) {
+        self.pool.close();
+        self.side.lock().await.take();
     }
 
     /// A session for one lock, and whether it was used before. While all hold or wait, or the server takes no more connections, the
     /// next one that is given back.
     pub(super) async fn get(&self) -> Result<(Permitted<D>, bool)> {
         let permit = timeout(self.limit, Arc::clone(&self.pool.permits).acquire_owned()).await;
-        let full = |_| Error::new(ErrorKind::Full, FULL).unsent();
-        let permit = permit.map_err(full)?.map_err(|_| closed())?;
+        let permit = permit.map_err(|_| full())?.map_err(|_| closed())?;
         // What fails is not distinguished from a request that was sent: giving back what was never asked for does no harm.
         let (session, used) = self.pool.conn(Instant::now() + self.limit).await?;
         Ok(((session, permit), used))
@@ -112,33 +123,34 @@ impl<D: Dialect> Sessions<D> {
         self: &Arc<Self>,
         ask: impl for<'a> Fn(&'a D, &'a mut D::Conn) -> BoxFuture<'a, Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let (sessions, since) = (Arc::clone(self), Instant::now());
+        let sessions = Arc::clone(self);
         let asked = self.pool.server.runtime.spawn(async move {
             let (pool, limit) = (&sessions.pool, sessions.limit);
-            let (side, silence) = &mut *sessions.side.lock().await;
-            // Those who have waited for one that was not answered need not find out each for itself.
-            if *silence > since {
-                return Err(silent());
-            }
+            let mut turn = pin!(sessions.side.lock());
+            // While those ahead are answered it waits on. When for so long none was, it need not find out by itself.
+            let mut side = loop {
+                let before = sessions.answers.load(Ordering::Relaxed);
+                match timeout(limit, &mut turn).await {
+                    Ok(side) => break side,
+                    Err(_) if sessions.answers.load(Ordering::Relaxed) == before => return Err(silent()),
+                    Err(_) => {}
+                }
+            };
             loop {
                 let (mut session, used) = match side.take() {
                     Some(session) => (session, true),
-                    None => {
-                        pool.conn(Instant::now() + limit).await.inspect_err(|_| *silence = Instant::now())?
-                    }
+                    None => pool.conn(Instant::now() + limit).await?,
                 };
-                match timeout(limit, ask(&pool.server.dialect, &mut session.conn)).await {
-                    Ok(Ok(answer)) => {
+                let answer = timeout(limit, ask(&pool.server.dialect, &mut session.conn)).await;
+                match answer.unwrap_or_else(|_| Err(silent())) {
+                    Ok(answer) => {
+                        sessions.answers.fetch_add(1, Ordering::Relaxed);
                         *side = Some(session).filter(|_| !pool.permits.is_closed());
                         return Ok(answer);
                     }
                     // It broke while it was idle. Asking twice is asking once: what was ended stays ended.
-                    Ok(Err(error)) if broke(&error) && used => pool.forget(),
-                    Ok(Err(error)) => return Err(error),
-                    Err(_) => {
-                        *silence = Instant::now();
-                        return Err(silent());
-                    }
+                    Err(error) if broke(&error) && used => pool.forget(),
+                    Err(error) => return Err(error),
                 }
             }
         });
@@ -166,6 +178,11 @@ impl<D: Dialect> Sessions<D> {
             pause = (pause * 2).min(Duration::from_millis(20));
         }
     }
+}
+
+fn full() -> Error {
+    let text = "all connections of this client hold or await a lock, each lock has one of its own; raise `connections`";
+    Error::new(ErrorKind::Full, text).unsent()
 }
 
 /// Whether a session has come to its end, as the server or the connection says.
