@@ -61,7 +61,9 @@ impl Dialect for Postgres {
     }
 
     async fn ask(&self, conn: &mut Conn, wish: &Wish, ask: Ask, idle: Option<Duration>) -> Result<Answer> {
-        let (key, epoch, idle) = (short(&wish.key), wish.request.epoch, idle.map(millis));
+        let key = short(&wish.key);
+        let epoch = wish.request.epoch;
+        let idle = idle.map(millis);
         let shared = i32::from(wish.request.mode == Mode::Shared);
         let wait = match ask {
             Ask::Take => 0,

@@ -65,8 +65,8 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<Postgres>>> {
 /// Refuses a server before the first version that ends idle sessions, and a pooler: two connections must meet two sessions of
 /// the server, and each its own again, also while the other is busy: who is in a transaction keeps a session from the other.
 async fn check(conns: &mut [PgConnection; 2]) -> Result<()> {
-    const ROUND: [(usize, &str); 5] =
-        [(1, "BEGIN; "), (0, "BEGIN; "), (0, "COMMIT; "), (0, ""), (1, "COMMIT; ")];
+    const ROUND: [(usize, &str); 6] =
+        [(1, "BEGIN; "), (0, "BEGIN; "), (0, "COMMIT; "), (0, ""), (1, "COMMIT; "), (1, "")];
     let mut met = [None, None];
     for (which, first) in [[(0, ""), (1, "")].to_vec(), ROUND.repeat(3)].concat() {
         let sql = "SELECT pg_backend_pid(), current_setting('server_version_num')::integer >= 140000";
