@@ -17,7 +17,11 @@ const FIRST: Duration = Duration::from_millis(3);
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn join(&self, request: &Request) -> Result<Standing> {
         let ticket = request.ticket();
-        if self.find(&ticket).is_some() {
+        if let Some(entry) = self.find(&ticket) {
+            // One whose answer was lost is ended first.
+            if entry.is_closed() {
+                Box::pin(self.give_back(&ticket)).await?;
+            }
             let due = [Renewal::new(ticket, request.lease, request.waiter_lease)];
             match Box::pin(self.renew_all(&due)).await.pop().transpose()? {
                 Some(Renewed::Held(grant)) => return Ok(Standing::Held(grant)),
@@ -29,25 +33,29 @@ impl<D: Dialect> SessionStore<D> {
         loop {
             let (session, used) = self.sessions.get().await?;
             let entry = Entry::new(&self.sessions, &wish, session);
-            let joined = match entry.ask(Ask::Take).await {
-                Ok(true) => self.enter(&entry).and_then(|()| entry.grant(request.lease)).map(Standing::Held),
-                Ok(false) if request.queue => Box::pin(self.queue(&entry)).await,
+            let error = match entry.ask(Ask::Take).await {
+                Ok(true) => {
+                    self.enter(&entry)?;
+                    return entry.grant(request.lease).map(Standing::Held);
+                }
+                Ok(false) if request.queue => {
+                    let queued = Box::pin(self.queue(&entry)).await;
+                    return queued.map_err(|error| self.lose(&entry, error));
+                }
                 Ok(false) => {
                     entry.end();
-                    Ok(Standing::Busy(Busy::default()))
+                    return Ok(Standing::Busy(Busy::default()));
                 }
-                Err(error) => Err(error),
+                Err(error) => error,
             };
-            let Err(error) = joined else { return joined };
             if !used || !broke(&error) {
                 return Err(self.lose(&entry, error));
             }
             // It broke while it was free, and others with it. The server may not know yet: then it would hold.
             self.sessions.pool.forget();
-            if self.sessions.end(Whose::Session(entry.id)).await.is_err() {
+            if error.kind() != ErrorKind::Lost && self.sessions.end(Whose::Session(entry.id)).await.is_err() {
                 return Err(self.lose(&entry, error));
             }
-            self.forget(&entry);
         }
     }
 
@@ -79,7 +87,7 @@ impl<D: Dialect> SessionStore<D> {
         } else {
             self.forget(entry);
         }
-        // Of the latter it took everything with it.
+        // What the server has ended holds nothing: for an acquire, the store could not serve it just now.
         if error.kind() == ErrorKind::Lost { gone_by(error) } else { error }
     }
 }

@@ -78,7 +78,8 @@ pub(super) enum Ask {
     Give,
 }
 
-/// Which session has answered, and the number under which it holds, or any where there was something to do.
+/// Which session has answered; and to `Take` and `Queue` the number under which it holds now, to the others any number, if it did what it
+/// was asked.
 pub(super) type Answer = (i64, Option<i64>);
 
 /// A lock that somebody wants.

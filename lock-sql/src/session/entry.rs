@@ -1,10 +1,10 @@
-//! What this client holds or waits for: the session of each lock, and what that was asked last.
+//! What this client holds or waits for: each lock has a session, and what that was asked last.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared};
+use futures_util::future::{BoxFuture, Shared, ready};
 use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, FencingToken, Grant, Result};
 use tokio::time::timeout;
@@ -12,8 +12,26 @@ use tokio::time::timeout;
 use super::dialect::{Ask, Dialect, Id, Wish};
 use super::sessions::{Permitted, Sessions, silent};
 
-/// A request: whether it found something to do. Whoever polls brings it on, and nobody has to stay.
-type Asked = Shared<BoxFuture<'static, Result<bool>>>;
+/// A request under way, with its session. Each caller that awaits it drives it; one that stops does not end it.
+type Asked<D> = Shared<BoxFuture<'static, Result<Arc<Answered<D>>>>>;
+
+/// A request that was answered.
+pub(super) struct Answered<D: Dialect> {
+    /// Whether the session did what it was asked.
+    done: bool,
+    /// The session, until it is asked again or given back.
+    session: Mutex<Option<Permitted<D>>>,
+}
+
+impl<D: Dialect> Answered<D> {
+    fn new(done: bool, session: Permitted<D>) -> Arc<Self> {
+        Arc::new(Self { done, session: Mutex::new(Some(session)) })
+    }
+
+    fn take(&self) -> Option<Permitted<D>> {
+        self.session.lock().take()
+    }
+}
 
 /// A lock that a session of this client holds or waits for, or may while its answer is lost.
 pub(super) struct Entry<D: Dialect> {
@@ -22,10 +40,8 @@ pub(super) struct Entry<D: Dialect> {
     pub(super) id: Id,
     /// Its number, from when this client knows that it holds.
     token: Arc<OnceLock<FencingToken>>,
-    /// The session while nothing is asked. It is gone after an error, and with it the lock as soon as the server knows.
-    session: Arc<Mutex<Option<Permitted<D>>>>,
-    /// The last request, which keeps the session until it is answered.
-    asked: Mutex<Asked>,
+    /// The last request. After an error the connection is closed, and the lock is gone as soon as the server knows.
+    asked: Mutex<Asked<D>>,
 }
 
 impl<D: Dialect> Entry<D> {
@@ -35,8 +51,7 @@ impl<D: Dialect> Entry<D> {
             wish: Arc::clone(wish),
             id: session.0.id,
             token: Arc::default(),
-            session: Arc::new(Mutex::new(Some(session))),
-            asked: Mutex::new(async { Ok(false) }.boxed().shared()),
+            asked: Mutex::new(ready(Ok(Answered::new(false, session))).boxed().shared()),
         })
     }
 
@@ -45,29 +60,34 @@ impl<D: Dialect> Entry<D> {
     }
 
     pub(super) fn grant(&self, lease: Duration) -> Result<Grant> {
-        self.token().map(|token| Grant::new(token, lease)).ok_or_else(gone)
+        self.token().map(|token| Grant::new(token, lease)).ok_or_else(without)
     }
 
     /// What the session was asked last.
-    pub(super) fn asked(&self) -> Asked {
+    pub(super) fn asked(&self) -> Asked<D> {
         self.asked.lock().clone()
     }
 
-    /// Sends the session a request, once it has answered the one before: one after the other.
-    pub(super) fn send(&self, ask: Ask) -> Asked {
-        let (sessions, wish) = (Arc::clone(&self.sessions), Arc::clone(&self.wish));
-        let (token, free) = (Arc::clone(&self.token), Arc::clone(&self.session));
+    /// Whether its connection is closed, or its last request has failed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.asked().now_or_never().is_some_and(|answer| answer.is_err())
+    }
+
+    /// Sends the session a request, once it has answered the one before.
+    pub(super) fn send(&self, ask: Ask) -> Asked<D> {
+        let sessions = Arc::clone(&self.sessions);
+        let wish = Arc::clone(&self.wish);
+        let token = Arc::clone(&self.token);
         let mut asked = self.asked.lock();
         let before = asked.clone();
         let request = async move {
-            let _ = before.await;
-            let mut session = free.lock().take().ok_or_else(gone)?;
+            let mut session = before.await?.take().ok_or_else(gone)?;
             let number = session.0.ask(&sessions.pool.server.dialect, &wish, ask).await?;
-            if let Some(number) = number {
+            // The answer to a renewal has a number, too, and grants nothing.
+            if let (Ask::Take | Ask::Queue, Some(number)) = (ask, number) {
                 let _ = token.set(FencingToken::new(number)?);
             }
-            *free.lock() = Some(session);
-            Ok(number.is_some())
+            Ok(Answered::new(number.is_some(), session))
         };
         *asked = request.boxed().shared();
         asked.clone()
@@ -79,25 +99,32 @@ impl<D: Dialect> Entry<D> {
             self.asked().await?;
             self.send(ask).await
         };
-        timeout(self.sessions.limit, answer).await.unwrap_or_else(|_| Err(silent()))
+        let answer = timeout(self.sessions.limit, answer).await.unwrap_or_else(|_| Err(silent()));
+        answer.map(|answered| answered.done)
     }
 
     /// Gives back the session, which holds nothing any more.
     pub(super) fn end(&self) {
-        if let Some((session, _permit)) = self.session.lock().take() {
+        let answered = self.asked().now_or_never().and_then(Result::ok);
+        if let Some((session, _permit)) = answered.and_then(|answered| answered.take()) {
             self.sessions.pool.give(session);
         }
     }
 
-    /// Closes the connection.
+    /// Closes the connection. Where another call awaits the last request it stays until that is answered or the call is dropped.
     pub(super) fn close(&self) {
-        *self.asked.lock() = async { Err(gone()) }.boxed().shared();
-        self.session.lock().take();
+        *self.asked.lock() = ready(Err(gone())).boxed().shared();
     }
 }
 
 pub(super) fn gone() -> Error {
     Error::new(ErrorKind::Unavailable, "the session that held the lock, or waited for it, is gone")
+}
+
+/// A waiter's session was answered, and did not get the lock.
+pub(super) fn without() -> Error {
+    let text = "the request that waited for the lock has ended without it, as by `KILL QUERY`";
+    Error::new(ErrorKind::Unavailable, text)
 }
 
 /// What a waiter is answered whose request has failed: joining again does not help where its token epoch is too small.

@@ -13,12 +13,26 @@ impl<D: Dialect> SessionStore<D> {
             let whose = Whose::Of(self.key(&ticket.name), tag(ticket.holder));
             return Box::pin(self.sessions.end(whose)).await;
         };
-        let given = if entry.token().is_some() { entry.ask(Ask::Give).await } else { Ok(false) };
+        // A closed connection cannot be asked: the server is, what became of its session.
+        let asked = entry.token().is_some() && !entry.is_closed();
+        let given = if asked { entry.ask(Ask::Give).await } else { Ok(false) };
         // An entry stays until the server says what became of it.
-        if matches!(given, Ok(true)) {
-            self.forget(&entry);
-            entry.end();
-            return Ok(Release::Released);
+        match &given {
+            Ok(true) => {
+                self.forget(&entry);
+                entry.end();
+                return Ok(Release::Released);
+            }
+            Ok(false) if asked => {
+                self.forget(&entry);
+                return Ok(Release::NotHeld);
+            }
+            // The server has ended the session: it was idle for too long, or evicted.
+            Err(error) if error.kind() == ErrorKind::Lost => {
+                self.forget(&entry);
+                return Ok(Release::NotHeld);
+            }
+            _ => {}
         }
         // Waiting, or unclear: the end of the session ends what it holds and its place in the queue.
         let ended = Box::pin(self.sessions.end(Whose::Session(entry.id))).await;
@@ -26,8 +40,6 @@ impl<D: Dialect> SessionStore<D> {
         let ended = ended.map_err(|error| self.lose(&entry, error))?;
         self.forget(&entry);
         match given {
-            // The server had ended the session before: it was idle for too long, or evicted.
-            Err(error) if error.kind() == ErrorKind::Lost => Ok(Release::NotHeld),
             Err(error) if ended == Release::NotHeld => Err(error),
             _ => Ok(ended),
         }

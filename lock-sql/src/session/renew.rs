@@ -37,8 +37,10 @@ impl<D: Dialect> SessionStore<D> {
     /// Each session for itself, all of them at once.
     async fn beat(&self, renewal: &Renewal, entry: &Arc<Entry<D>>) -> Result<Renewed> {
         let held = entry.token().is_some();
-        match entry.ask(Ask::Beat(renewal.lease)).await {
-            Ok(_) => entry.grant(renewal.lease).map(Renewed::Held),
+        // One that waited and has no number has left the queue, as after `KILL QUERY`, though its session answers.
+        let renewed = entry.ask(Ask::Beat(renewal.lease)).await.and_then(|_| entry.grant(renewal.lease));
+        match renewed {
+            Ok(grant) => Ok(Renewed::Held(grant)),
             // The answer may come yet; until then the deadline decides.
             Err(error) if error.kind() == ErrorKind::Timeout => Err(error),
             Err(error) => {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_conformance::servers::mariadb::mysqld;
-use onelock_core::{Driver, ErrorKind, HolderId, LockName, Locks, Mode, Release, Request, Standing};
+use onelock_core::{
+    Driver, ErrorKind, HolderId, LockName, Locks, Mode, Release, Renewal, Renewed, Request, Standing,
+};
 use onelock_sql::MYSQL_SESSION_DRIVER;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions as _, Executor as _};
@@ -109,6 +111,50 @@ async fn another_user_sees_who_holds() {
     let refused = looks.evict("n", token).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
     guard.release().await.unwrap();
+}
+
+/// The query of a session that waits is killed, as `pt-kill` and operators do with long queries. The server answers it without an error
+/// and keeps the session: nobody holds by that, and who waits joins again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_whose_query_is_killed_does_not_hold() {
+    let server = MariaDb::start_with(&[]).await;
+    let (a, b) = (server.open("").await, server.open("").await);
+    let held = a.mutex("n").unwrap().acquire().await.unwrap();
+    let kill = async || {
+        let id = until_waiting(&server, 1).await.remove(0);
+        server.run(&format!("KILL QUERY {id}")).await.unwrap();
+        id
+    };
+    // Nobody polls the wait of this one.
+    let (name, holder) = (LockName::new("n").unwrap(), HolderId::random().unwrap());
+    let waiter = Request::new(name, holder, Mode::Exclusive, Duration::from_secs(60));
+    let joined = b.backend().acquire(&waiter).await;
+    assert!(matches!(joined, Ok(Standing::Waiting(_))), "{joined:?}");
+    kill().await;
+    until_waiting(&server, 0).await;
+    let due = [Renewal::new(waiter.ticket(), waiter.lease, waiter.waiter_lease)];
+    let gone = async {
+        loop {
+            match b.backend().renew(&due).await.remove(0) {
+                Ok(Renewed::NotHeld) => return,
+                renewed => assert!(renewed.is_err(), "two hold: {renewed:?}"),
+            }
+        }
+    };
+    soon(gone).await;
+    // This one learns of it at once.
+    let next = acquire(&b, "n");
+    let id = kill().await;
+    let again = async {
+        while server.waiting().await.iter().all(|waiting| *waiting == id) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon(again).await;
+    assert!(held.is_held() && !next.is_finished());
+    let token = held.token().unwrap();
+    held.release().await.unwrap();
+    assert!(soon(next).await.unwrap().unwrap().token().unwrap() > token);
 }
 
 /// A table that is not ours, or not there and not to be made, is refused.

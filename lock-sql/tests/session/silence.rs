@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use futures_util::{FutureExt as _, poll};
 use onelock_conformance::faults::{Fault, Link, Proxy};
-use onelock_core::{Backend, HolderId, LockName, Mode, Release, Renewal, Renewed, Request, Standing};
+use onelock_core::{Backend, HolderId, LockName, Mode, Release, Renewal, Renewed, Request, Standing, Wake};
 
 use crate::server::{PATIENCE, Server, open, soon, until_waiting};
+use crate::turns::until_free;
 use crate::way::{Blow, Way};
 
 /// Far more than a renewal needs, and far less than a request may take here.
@@ -194,4 +195,103 @@ pub(crate) async fn looks_at_a_slow_server_have_their_turn<S: Server>(server: &S
     for look in join_all((0..60).map(|_| locks.inspect("n"))).await {
         look.unwrap();
     }
+}
+
+/// The connection that looks falls silent during a look. Those that came when it had waited for half of its time need not fail with it: the
+/// next one looks by another connection.
+pub(crate) async fn a_look_without_an_answer_fails_nobody_who_came_later<S: Server>(server: &S) {
+    let limit = Duration::from_secs(6);
+    let way = Way::to(server.at()).await;
+    let locks = open::<S>(&S::url_at(way.port(), "&request_timeout=6s")).await.unwrap();
+    let looks = way.count() - 1;
+    way.strike(looks..looks + 1, Blow::Silence);
+    let look = || {
+        let locks = locks.clone();
+        tokio::spawn(async move { locks.inspect("n").await })
+    };
+    let (begun, mut first, mut later) = (Instant::now(), look(), Vec::new());
+    let failed = loop {
+        if let Ok(failed) = tokio::time::timeout(Duration::from_millis(200), &mut first).await {
+            break failed.unwrap();
+        }
+        if begun.elapsed() > limit / 2 {
+            later.push(look());
+        }
+        assert!(begun.elapsed() < PATIENCE, "it waits for ever");
+    };
+    assert!(failed.is_err() && !later.is_empty(), "this shows nothing: {failed:?}, {later:?}");
+    for look in later {
+        soon(look).await.unwrap().unwrap();
+    }
+}
+
+/// The server has put a waiter into its queue, and the client learns nothing of it and closes the connection: who asks again waits by a
+/// connection that is there.
+pub(crate) async fn who_asks_again_has_a_place<S: Server>(server: &S) {
+    let way = Way::to(server.at()).await;
+    let there = server.open("").await;
+    let [mut before, mut waiter] = [request("other"), request("other")];
+    (before.lease, waiter.lease) = (Duration::from_secs(600), Duration::from_secs(600));
+    assert!(matches!(there.backend().acquire(&before).await.unwrap(), Standing::Held(_)));
+    let locks = open::<S>(&S::url_at(way.port(), "&request_timeout=3s")).await.unwrap();
+    let looks = way.count() - 1;
+    way.strike(looks..looks + 1, Blow::Silence);
+    let first = {
+        let (locks, waiter) = (locks.clone(), waiter.clone());
+        tokio::spawn(async move { locks.backend().acquire(&waiter).await })
+    };
+    until_waiting(server, 1).await;
+    way.strike(0..way.count(), Blow::Silence);
+    let unclear = soon(first).await.unwrap().unwrap_err();
+    assert!(unclear.is_unclear(), "{unclear}");
+    assert_eq!(until_waiting(server, 1).await.len(), 1, "this shows nothing");
+    let again = soon(locks.backend().acquire(&waiter)).await;
+    assert!(matches!(again, Ok(Standing::Waiting(_))), "{again:?}");
+    assert_eq!(there.backend().release(&before.ticket()).await.unwrap(), Release::Released);
+    let woken = soon(locks.backend().wait(&waiter.ticket())).await;
+    assert!(matches!(woken, Ok(Wake::Held(_))), "{woken:?}");
+}
+
+/// The caller of a release leaves before the answer, and it is repeated: nothing is held any more.
+pub(crate) async fn a_release_whose_caller_left_is_repeated<S: Server>(server: &S) {
+    let link = Link::new();
+    let proxy = Proxy::start(([127, 0, 0, 1], server.at()).into(), &link).await.unwrap();
+    let locks = open::<S>(&S::url_at(proxy.address().port(), "")).await.unwrap();
+    let ticket = take(locks.backend(), "one").await.ticket();
+    link.set(Fault::StallReplies);
+    let mut first = locks.backend().release(&ticket);
+    assert!(poll!(&mut first).is_pending());
+    drop(first);
+    link.heal();
+    assert_eq!(soon(locks.backend().release(&ticket)).await.unwrap(), Release::NotHeld);
+}
+
+/// Nothing that a release asked was answered, and the server has ended the session since: the next one says that nothing is held.
+pub(crate) async fn a_release_that_is_repeated_finds_nothing_held<S: Server>(server: &S) {
+    let way = Way::to(server.at()).await;
+    let locks = open::<S>(&S::url_at(way.port(), "&request_timeout=1s")).await.unwrap();
+    let ticket = take(locks.backend(), "one").await.ticket();
+    way.strike(0..way.count(), Blow::Silence);
+    soon(locks.backend().release(&ticket)).await.unwrap_err();
+    until_free(server).await;
+    assert_eq!(soon(locks.backend().release(&ticket)).await.unwrap(), Release::NotHeld);
+}
+
+/// Sessions have been idle for longer than their leases, so the server has ended them, and the connection that looks falls silent: neither a
+/// release nor the next lock needs it.
+pub(crate) async fn what_ended_for_being_idle_needs_no_look<S: Server>(server: &S) {
+    let way = Way::to(server.at()).await;
+    let locks = open::<S>(&S::url_at(way.port(), PATIENT)).await.unwrap();
+    let looks = way.count() - 1;
+    let (given, held) = (take(locks.backend(), "given").await, take(locks.backend(), "held").await);
+    assert_eq!(locks.backend().release(&given.ticket()).await.unwrap(), Release::Released);
+    let answered = Instant::now();
+    while answered.elapsed() <= held.lease {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    way.strike(looks..looks + 1, Blow::Silence);
+    way.strike(0..way.count(), Blow::Break);
+    assert_eq!(soon(locks.backend().release(&held.ticket())).await.unwrap(), Release::NotHeld);
+    let next = soon(locks.backend().acquire(&request("given"))).await;
+    assert!(matches!(next, Ok(Standing::Held(_))), "{next:?}");
 }
