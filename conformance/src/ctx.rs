@@ -406,7 +406,9 @@ pub async fn answered<T, F: Future<Output = onelock_core::Result<T>>>(ask: impl 
     let end = Instant::now() + PATIENCE;
     loop {
         match ask().await {
-            Err(error) if error.is_retryable() && Instant::now() < end => {}
+            Err(error) if error.is_retryable() && Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
             done => return Ok(done?),
         }
     }

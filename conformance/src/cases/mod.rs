@@ -21,6 +21,7 @@ mod mangling;
 mod numbers;
 mod order;
 mod sets;
+mod severing;
 mod trying;
 mod verbs;
 mod working;
@@ -39,6 +40,7 @@ pub const ALL: &[&[Case]] = &[
     idle::TABLE,
     cancelling::TABLE,
     cutting::TABLE,
+    severing::TABLE,
     mangling::TABLE,
     crashing::TABLE,
     crowds::TABLE,
