@@ -1,4 +1,4 @@
-//! Connections that end within an answer, at any byte of it.
+//! Connections that end within a request or an answer, at any byte of it.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::verdict::{Context as _, Verdict};
 use crate::{ensure, ensure_eq, fail};
 
 table! {
-    answers_may_end_anywhere: [8, 9, 16], [Need::Link], 240;
+    messages_may_end_anywhere: [8, 9, 16], [Need::Link], 240;
 }
 
 /// What is asked for while connections end.
@@ -31,10 +31,10 @@ enum Call {
     Evict,
 }
 
-/// Each connection of a client ends after some bytes of what the server says, wherever in an answer that is. An answer that
-/// comes through is true, an error may be asked again, a clear one means that nothing was done, and what the client has it
-/// gives back by its next connection.
-async fn answers_may_end_anywhere(ctx: &Ctx) -> Verdict {
+/// Each connection of a client ends after some bytes of what it asks, or of what the server answers, wherever in a message that
+/// is. An answer that comes through is true, an error may be asked again, a clear one means that nothing was done, and what the client
+/// has it gives back by its next connection.
+async fn messages_may_end_anywhere(ctx: &Ctx) -> Verdict {
     let (can, lines) = (ctx.harness().capabilities(), ctx.shows_the_line());
     let calls = [
         (Call::Join, true),
@@ -51,15 +51,15 @@ async fn answers_may_end_anywhere(ctx: &Ctx) -> Verdict {
     let (sound, mut rng) = (ctx.backend().await?, ctx.rng());
     let (mut rounds, mut cuts) = (0, 0);
     for (call, _) in calls.into_iter().filter(|(_, offered)| *offered) {
-        // The first round shows how many bytes it takes, both ways together: the server's are fewer, and its first matter most.
+        // The first round shows how many bytes it takes, both ways together: each way has fewer, and its first matter most.
         let mut bytes = 0;
         for round in 0..=ctx.volume(16) {
             let most = bytes >> rng.below(10);
-            let cut = Some(rng.below(most + 1)).filter(|_| round > 0);
+            let way = if rng.below(2) == 0 { Fault::CutAfter } else { Fault::CutRequestsAfter };
+            let cut = Some(way(rng.below(most + 1))).filter(|_| round > 0);
             let scene = Scene::new(ctx, &sound, call, round).await?;
             let done = scene.run(cut).await;
-            let (through, lost) =
-                done.map_err(|stop| stop.during(format!("{call:?}, cut after {cut:?} bytes")))?;
+            let (through, lost) = done.map_err(|stop| stop.during(format!("{call:?}, {cut:?}")))?;
             if cut.is_some() {
                 (rounds, cuts) = (rounds + 1, cuts + u64::from(lost));
             } else {
@@ -109,12 +109,12 @@ impl<'a> Scene<'a> {
         Ok(Self { ctx, call, link, sound, first, mine: Entry { backend, request, token } })
     }
 
-    /// Makes the call while connections are cut after so many bytes, looks at what came of it, and gives everything back. How many bytes
-    /// went through, and whether a connection was lost.
-    async fn run(self, cut: Option<u64>) -> Verdict<(u64, bool)> {
+    /// Makes the call while connections are cut, looks at what came of it, and gives everything back. How many bytes went through, and
+    /// whether a connection was lost.
+    async fn run(self, cut: Option<Fault>) -> Verdict<(u64, bool)> {
         let before = self.link.bytes.get();
-        if let Some(after) = cut {
-            self.link.set(Fault::CutAfter(after));
+        if let Some(fault) = cut {
+            self.link.set(fault);
         }
         let asked = within(PATIENCE, "the call", self.ask()).await??;
         self.look(asked).await?;

@@ -39,7 +39,9 @@ impl Gate {
 
     /// What the store told while the link was down arrives when it is up again.
     async fn notified<T>(&self, wait: impl Future<Output = Result<T>>) -> Result<T> {
-        let cut = self.link.until(|fault| matches!(fault, Fault::Reset | Fault::CutAfter(_)));
+        let cut = self
+            .link
+            .until(|fault| matches!(fault, Fault::Reset | Fault::CutAfter(_) | Fault::CutRequestsAfter(_)));
         let woken = tokio::select! {
             biased;
             () = cut => return Err(reset()),
@@ -59,7 +61,7 @@ impl Gate {
         }
         match fault {
             Fault::None => call.await,
-            Fault::Reset => Err(reset()),
+            Fault::Reset | Fault::CutRequestsAfter(_) => Err(reset()),
             // Whoever has asked gives up before it arrives, and there is nothing that would keep it until then.
             Fault::Stall | Fault::StallRequests | Fault::LoseRequests | Fault::HalfOpen => {
                 tokio::time::sleep(PATIENCE).await;
@@ -172,6 +174,7 @@ mod tests {
             (Fault::DelayReplies(Duration::from_millis(40)), None, true),
             (Fault::Throttle(10_000), None, true),
             (Fault::CutAfter(9), Some(Unavailable), true),
+            (Fault::CutRequestsAfter(9), Some(Unavailable), false),
             (Fault::Mangle(1), Some(Protocol), true),
         ];
         for (fault, kind, acts) in table {

@@ -53,7 +53,7 @@
 //!   (cases: `no_residue`, `many_names_leave_bounded_storage`)
 //! - **C16** Every verb but `wait` ends within a bounded time. An error that is not [`Error::is_unclear`](crate::Error::is_unclear) means that
 //!   nothing happened. (cases: `unreachable_store`, `stopped_server`, `lost_reply_to_acquire_is_given_back`,
-//!   `answers_may_end_anywhere`, `cancelled_acquires_leave_nothing`)
+//!   `messages_may_end_anywhere`, `cancelled_acquires_leave_nothing`)
 //! - **C17** `raise` lifts the counter only while the entry is ours; later entries get larger numbers.
 //!   (cases: `raise_while_ours`)
 //! - **C18** `capabilities` are true, and what is not declared is refused with `Unsupported`, by [`Checked`](crate::store::Checked).

@@ -44,6 +44,8 @@ pub enum Fault {
     Throttle(u64),
     /// Each connection is reset after this many bytes more of replies, wherever in a message that is.
     CutAfter(u64),
+    /// The same after this many bytes more of requests.
+    CutRequestsAfter(u64),
     /// Replies arrive altered: random choices from this seed.
     Mangle(u64),
 }
@@ -68,6 +70,15 @@ impl Fault {
     fn delays(self, direction: Direction) -> Option<Duration> {
         match (self, direction) {
             (Self::Delay(time), _) | (Self::DelayReplies(time), Direction::Replies) => Some(time),
+            _ => None,
+        }
+    }
+
+    /// After how many bytes more of what goes this way a connection is reset.
+    fn cuts(self, direction: Direction) -> Option<u64> {
+        match (self, direction) {
+            (Self::CutAfter(bytes), Direction::Replies) => Some(bytes),
+            (Self::CutRequestsAfter(bytes), Direction::Requests) => Some(bytes),
             _ => None,
         }
     }

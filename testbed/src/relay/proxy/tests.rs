@@ -299,6 +299,20 @@ async fn a_cut_comes_after_its_bytes_in_the_middle_of_a_message() {
 }
 
 #[tokio::test]
+async fn a_request_is_cut_after_its_bytes() {
+    let echo = echo().await;
+    let mut stream = echo.warm().await;
+    echo.link.set(Fault::CutRequestsAfter(6));
+    say(&mut stream, b"1234").await;
+    assert_eq!(hear(&mut stream, 4).await.unwrap(), b"1234");
+    say(&mut stream, b"5678").await;
+    // The reply to the half may come before the reset, or be lost with it.
+    while hear(&mut stream, 1).await.is_ok() {}
+    until(|| echo.ended.load(Ordering::SeqCst) == 1).await;
+    assert_eq!((echo.got.load(Ordering::SeqCst), echo.link.hits.get()), (5 + 6, 1));
+}
+
+#[tokio::test]
 async fn a_held_request_arrives_when_it_is_let_go() {
     let echo = echo().await;
     let (mut stream, mut other) = (echo.warm().await, echo.warm().await);

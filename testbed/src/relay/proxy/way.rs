@@ -172,7 +172,7 @@ impl Lane<'_> {
         !self.http2
     }
 
-    async fn reply(&mut self, mut piece: Vec<u8>) -> Result<(), End> {
+    async fn reply(&mut self, piece: Vec<u8>) -> Result<(), End> {
         let link = self.shared.link;
         self.shared.answered.store(true, Ordering::Relaxed);
         let replies = *self.shared.replies.borrow();
@@ -184,35 +184,22 @@ impl Lane<'_> {
             }
             Replies::Lost => return Err(End::Reset),
         }
-        let now = link.now();
-        match now.fault {
-            Fault::Mangle(_) => {
-                let (bytes, ends) = link.corruptor().mangle(&piece);
-                if ends || bytes != piece {
-                    link.hits.add(1);
-                }
-                self.write(&bytes).await?;
-                return if ends { Err(End::Closed) } else { Ok(()) };
-            }
-            Fault::CutAfter(bytes) => {
-                let left = self.cut.filter(|(round, _)| *round == now.round).map_or(bytes, |(_, left)| left);
-                let size = piece.len() as u64;
-                self.cut = Some((now.round, left.saturating_sub(size)));
-                if size > left {
-                    piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-                    link.hits.add(1);
-                    self.write(&piece).await?;
-                    return Err(End::Reset);
-                }
-            }
-            _ => {}
+        if !matches!(link.fault(), Fault::Mangle(_)) {
+            return self.write(&piece).await;
         }
-        self.write(&piece).await
+        let (bytes, ends) = link.corruptor().mangle(&piece);
+        if ends || bytes != piece {
+            link.hits.add(1);
+        }
+        self.write(&bytes).await?;
+        if ends { Err(End::Closed) } else { Ok(()) }
     }
 
-    /// As fast as the fault lets it, which may change meanwhile.
-    async fn write(&mut self, mut rest: &[u8]) -> Result<(), End> {
+    /// As much as the fault lets through, and as fast, which may change meanwhile.
+    async fn write(&mut self, piece: &[u8]) -> Result<(), End> {
         let link = self.shared.link;
+        let mut rest = &piece[..self.passes(piece.len())];
+        let cut = rest.len() < piece.len();
         while !rest.is_empty() {
             let now = link.now();
             let part = match now.fault {
@@ -235,6 +222,19 @@ impl Lane<'_> {
             self.to.write_all(part).await.map_err(|_| End::Closed)?;
             rest = later;
         }
-        Ok(())
+        if cut { Err(End::Reset) } else { Ok(()) }
+    }
+
+    /// How many of so many bytes pass before the connection is cut.
+    fn passes(&mut self, size: usize) -> usize {
+        let now = self.shared.link.now();
+        let Some(bytes) = now.fault.cuts(self.direction) else { return size };
+        let left = self.cut.filter(|(round, _)| *round == now.round).map_or(bytes, |(_, left)| left);
+        self.cut = Some((now.round, left.saturating_sub(size as u64)));
+        let passes = usize::try_from(left).unwrap_or(usize::MAX).min(size);
+        if passes < size {
+            self.shared.link.hits.add(1);
+        }
+        passes
     }
 }
