@@ -76,9 +76,9 @@ impl EtcdBackend {
         let backend = Self {
             info,
             keys,
-            leases: Leases::new(Arc::clone(&cluster), clock, runtime.clone()),
+            leases: Leases::new(Arc::clone(&cluster), clock),
             entries: Arc::default(),
-            watches: Watches::new(cluster, runtime.clone()),
+            watches: Watches::new(cluster),
         };
         backend.probe().await.map_err(|error| error.during("connect").at(&backend.info.address))?;
         runtime.spawn(release::sweep(Arc::clone(&backend.leases), Arc::clone(&backend.entries)));

@@ -4,8 +4,8 @@
 //! endpoint has a client of its own here.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use etcd_client::proto::PbTxnResponse;
@@ -42,8 +42,8 @@ struct Endpoint {
 }
 
 pub(crate) struct Cluster {
-    this: Weak<Self>,
-    runtime: Handle,
+    /// Where the work of this client is done.
+    pub(crate) runtime: Handle,
     config: EtcdConfig,
     endpoints: Vec<Endpoint>,
     /// The endpoint in use; `None` once closed.
@@ -74,8 +74,7 @@ impl Cluster {
         // Clients begin at different endpoints, so that they share the work.
         let random = getrandom::u32().unwrap_or_default();
         let current = usize::try_from(random).unwrap_or_default() % config.hosts.len();
-        Ok(Arc::new_cyclic(|this| Self {
-            this: Weak::clone(this),
+        Ok(Arc::new(Self {
             runtime,
             endpoints: config.hosts.iter().map(|_| Endpoint::default()).collect(),
             config,
@@ -110,15 +109,14 @@ impl Cluster {
     }
 
     /// The client of an endpoint.
-    pub(crate) async fn client(&self, at: usize) -> Result<Arc<Client>, Failure> {
+    pub(crate) async fn client(self: &Arc<Self>, at: usize) -> Result<Arc<Client>, Failure> {
         let known = self.endpoints[at].client.lock().clone();
         if let Some(client) = known {
             return Ok(client);
         }
         let connected = self.endpoints[at].connecting.join(&self.runtime, || {
-            let this = Weak::clone(&self.this);
+            let this = Arc::clone(self);
             async move {
-                let this = this.upgrade().ok_or_else(closed)?;
                 let client = this.connect(at).await?;
                 let mut known = this.endpoints[at].client.lock();
                 this.current()?;
@@ -263,7 +261,11 @@ impl Cluster {
     }
 
     /// Sends a transaction. It may be sent again; `unclear` becomes true when an earlier try may have done it.
-    pub(crate) async fn send(&self, txn: &Txn, unclear: &mut bool) -> Result<PbTxnResponse, Failure> {
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        txn: &Txn,
+        unclear: &mut bool,
+    ) -> Result<PbTxnResponse, Failure> {
         let call = |client: Arc<Client>| {
             let txn = txn.clone();
             async move { kv(&client).txn(txn).await }
@@ -274,7 +276,7 @@ impl Cluster {
     /// A request that may be made more than once; `unclear` becomes true when a try that failed may have been done. An endpoint
     /// that fails is left.
     pub(crate) async fn request<T, F>(
-        &self,
+        self: &Arc<Self>,
         unclear: &mut bool,
         call: impl Fn(Arc<Client>) -> F,
     ) -> Result<T, Failure>

@@ -1,5 +1,7 @@
 //! Showing lines: one of them, and which there are.
 
+use std::sync::Arc;
+
 use etcd_client::GetOptions;
 use etcd_client::proto::PbKeyValue;
 use onelock_core::mode::holders;
@@ -15,7 +17,7 @@ use crate::line;
 /// How many keys one request of a listing reads.
 const LIST_CHUNK: i64 = 1_000;
 
-pub(crate) async fn inspect(keys: &Keys, cluster: &Cluster, name: &LockName) -> Result<Snapshot> {
+pub(crate) async fn inspect(keys: &Keys, cluster: &Arc<Cluster>, name: &LockName) -> Result<Snapshot> {
     let span = keys.line(name);
     let line = span.entries(line::read(cluster, span.op(GetOptions::new())).await?.kvs);
     let count = holders(line.iter().map(|entry| entry.mode));
@@ -24,7 +26,7 @@ pub(crate) async fn inspect(keys: &Keys, cluster: &Cluster, name: &LockName) -> 
     Ok(Snapshot::new(name.clone(), views, waiters))
 }
 
-pub(crate) async fn list(keys: &Keys, cluster: &Cluster, prefix: &str, page: &Page) -> Result<Listing> {
+pub(crate) async fn list(keys: &Keys, cluster: &Arc<Cluster>, prefix: &str, page: &Page) -> Result<Listing> {
     let mut span = keys.lines(&encode(prefix));
     if let Some(cursor) = &page.cursor {
         let known = LockName::decode(cursor).filter(|name| name.as_str().starts_with(prefix));

@@ -17,7 +17,6 @@ use etcd_client::{Client, LeaseTimeToLiveOptions};
 use futures_util::future::join_all;
 use onelock_core::toolkit::{Flights, Mutex, SingleFlight};
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
-use tokio::runtime::Handle;
 
 use crate::client::{Cluster, runtime_gone};
 use crate::error::{Failure, protocol};
@@ -74,7 +73,6 @@ impl Lease {
 pub(crate) struct Leases {
     pub(crate) cluster: Arc<Cluster>,
     clock: Arc<dyn Clock>,
-    runtime: Handle,
     /// Every lease that may still live.
     all: Mutex<Vec<Arc<Lease>>>,
     /// New ones under way, by their lengths.
@@ -82,8 +80,8 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    pub(crate) fn new(cluster: Arc<Cluster>, clock: Arc<dyn Clock>, runtime: Handle) -> Arc<Self> {
-        Arc::new(Self { cluster, clock, runtime, all: Mutex::default(), making: Flights::default() })
+    pub(crate) fn new(cluster: Arc<Cluster>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { cluster, clock, all: Mutex::default(), making: Flights::default() })
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -106,7 +104,7 @@ impl Leases {
             return Ok(lease);
         }
         let (making, leases) = (self.making.of(seconds), Arc::clone(self));
-        let made = making.join(&self.runtime, || async move { leases.grant(seconds).await }).await;
+        let made = making.join(&self.cluster.runtime, || async move { leases.grant(seconds).await }).await;
         made.unwrap_or_else(|| Err(runtime_gone()))
     }
 
@@ -144,7 +142,7 @@ impl Leases {
     /// Sees that a lease was kept alive by a round trip that began at this moment or later, or is gone.
     pub(crate) async fn keep_alive(&self, lease: &Arc<Lease>, since: Timestamp) -> Result<()> {
         while lease.kept.lock().is_some_and(|kept| kept < since) {
-            let asked = lease.asking.join(&self.runtime, || {
+            let asked = lease.asking.join(&self.cluster.runtime, || {
                 let (lease, cluster, clock) =
                     (Arc::clone(lease), Arc::clone(&self.cluster), Arc::clone(&self.clock));
                 async move { ask(&lease, &cluster, &*clock).await }
@@ -188,7 +186,7 @@ impl Leases {
 
 /// Asks the store to keep a lease alive, on a stream of its own: opening it costs nothing more, and no late answer can be
 /// taken for that of another.
-async fn ask(lease: &Lease, cluster: &Cluster, clock: &dyn Clock) -> Result<()> {
+async fn ask(lease: &Lease, cluster: &Arc<Cluster>, clock: &dyn Clock) -> Result<()> {
     let (id, sent) = (lease.id, clock.now());
     let call = |client: Arc<Client>| async move { client.lease_client().keep_alive(id).await.map(|_| ()) };
     match cluster.request(&mut false, call).await {

@@ -152,7 +152,7 @@ pub(crate) fn keys_of(blockers: Vec<Entry>) -> Arc<[Blocker]> {
 }
 
 /// Makes one reading.
-pub(crate) async fn read(cluster: &Cluster, op: TxnOp) -> Result<PbRangeResponse> {
+pub(crate) async fn read(cluster: &Arc<Cluster>, op: TxnOp) -> Result<PbRangeResponse> {
     next(&mut ranges(cluster.send(&Txn::new().and_then([op]), &mut false).await?))
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn next(ranges: &mut impl Iterator<Item = PbRangeResponse>) -> Result
 
 /// Makes readings, in transactions of as many as the server takes; an answer for each. Fewer go into one once the server has
 /// refused so many, and where the user may not make one of them: that says nothing of the others.
-pub(crate) async fn read_many(cluster: &Cluster, reads: &[TxnOp]) -> Vec<Result<PbRangeResponse>> {
+pub(crate) async fn read_many(cluster: &Arc<Cluster>, reads: &[TxnOp]) -> Vec<Result<PbRangeResponse>> {
     let (mut answers, mut most) = (Vec::with_capacity(reads.len()), usize::MAX);
     while answers.len() < reads.len() {
         let left = &reads[answers.len()..];

@@ -49,7 +49,7 @@ fn left(taken: bool, unclear: bool) -> Result<Release> {
 /// Deletes the entry with this number.
 pub(crate) async fn evict(
     keys: &Keys,
-    cluster: &Cluster,
+    cluster: &Arc<Cluster>,
     name: &LockName,
     token: FencingToken,
 ) -> Result<Release> {
@@ -64,7 +64,7 @@ pub(crate) async fn evict(
 }
 
 /// Deletes a key for which this holds; whether it did, and whether an earlier try may have.
-async fn delete_if(cluster: &Cluster, key: &[u8], this: Compare) -> Result<(bool, bool)> {
+async fn delete_if(cluster: &Arc<Cluster>, key: &[u8], this: Compare) -> Result<(bool, bool)> {
     let txn = Txn::new().when([this]).and_then([TxnOp::delete(key, None)]);
     let mut unclear = false;
     let answer = cluster.send(&txn, &mut unclear).await?;
@@ -109,7 +109,7 @@ pub(crate) async fn sweep(leases: Arc<Leases>, entries: Arc<Entries>) {
 }
 
 /// Takes out an entry that was read; whether it is out. One that has moved since is not.
-async fn is_out(cluster: &Cluster, own: &Own, found: Result<PbRangeResponse>) -> Result<bool> {
+async fn is_out(cluster: &Arc<Cluster>, own: &Own, found: Result<PbRangeResponse>) -> Result<bool> {
     let Some(kv) = line::found(&own.key, found?).filter(|kv| is_ours(kv, own)) else { return Ok(true) };
     let same = Compare::mod_revision(&kv.key[..], CompareOp::Equal, kv.mod_revision);
     let (taken, unclear) = delete_if(cluster, &kv.key, same).await?;

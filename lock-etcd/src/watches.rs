@@ -13,7 +13,6 @@ use etcd_client::proto::PbWatchResponse;
 use etcd_client::{Client, WatchFilterType, WatchOptions, WatchRequestSender};
 use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, Result};
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
@@ -58,7 +57,6 @@ impl View {
 #[derive(Debug)]
 pub(crate) struct Watches {
     pub(crate) cluster: Arc<Cluster>,
-    runtime: Handle,
     state: Mutex<State>,
     /// Notified when there is something to send.
     orders: Notify,
@@ -166,8 +164,8 @@ fn revision(seen: Result<Seen, watch::error::RecvError>) -> Result<i64> {
 }
 
 impl Watches {
-    pub(crate) fn new(cluster: Arc<Cluster>, runtime: Handle) -> Arc<Self> {
-        Arc::new(Self { cluster, runtime, state: Mutex::default(), orders: Notify::new() })
+    pub(crate) fn new(cluster: Arc<Cluster>) -> Arc<Self> {
+        Arc::new(Self { cluster, state: Mutex::default(), orders: Notify::new() })
     }
 
     /// Watches for the deletion of a key.
@@ -179,7 +177,7 @@ impl Watches {
         state.by_id.insert(id, tell);
         state.open.push((id, blocker.0.clone()));
         if !std::mem::replace(&mut state.running, true) {
-            self.runtime.spawn(Arc::clone(self).run());
+            self.cluster.runtime.spawn(Arc::clone(self).run());
         }
         drop(state);
         self.orders.notify_one();

@@ -2,6 +2,7 @@
 
 use etcd_client::proto::{PbEvent, PbKeyValue, PbResponseHeader};
 use onelock_conformance::servers::etcd::Member;
+use tokio::runtime::Handle;
 
 use super::*;
 use crate::config::EtcdConfig;
@@ -12,7 +13,7 @@ const KEY: &[u8] = b"line/holder";
 async fn played() -> Arc<Watches> {
     let config = EtcdConfig::try_from("etcd://never".parse::<onelock_core::StoreUrl>().unwrap()).unwrap();
     let cluster = Cluster::new(config, Handle::current()).await.unwrap();
-    let watches = Watches::new(cluster, Handle::current());
+    let watches = Watches::new(cluster);
     watches.state.lock().running = true;
     watches
 }
