@@ -65,7 +65,6 @@ struct Join<'a> {
     span: Span,
     key: Vec<u8>,
     form: Form,
-    under_way: bool,
     /// Whether the entry is left to its holder.
     done: bool,
 }
@@ -82,7 +81,7 @@ impl<'a> Join<'a> {
         entries.join(request.holder, &key)?;
         let in_use = request.queue && entries.in_use.has(&request.name);
         let form = if in_use { Form::Wait } else { Form::HOLD };
-        Ok(Self { keys, leases, entries, request, span, key, form, under_way: false, done: false })
+        Ok(Self { keys, leases, entries, request, span, key, form, done: false })
     }
 
     /// Sends it once; `None` where it is to be sent again.
@@ -93,12 +92,10 @@ impl<'a> Join<'a> {
         // Those that it could be on before, and this one.
         let before = self.entries.get(self.request.holder).map(|own| own.leases).unwrap_or_default();
         self.entries.change(self.request.holder, |own| own.rely_on(&lease));
-        self.under_way = true;
         // A lease that was not kept alive lately is, beside the transaction: no round trip more.
         let cluster = &self.leases.cluster;
         let sent = cluster.send_in_turn(&cluster.joins, self.txn(&lease));
         let ((answer, unclear), kept) = tokio::join!(sent, self.leases.refresh(&lease));
-        self.under_way = false;
         if unclear {
             self.is_unclear();
         }
@@ -272,9 +269,6 @@ impl<'a> Join<'a> {
 
 impl Drop for Join<'_> {
     fn drop(&mut self) {
-        if self.under_way {
-            self.is_unclear();
-        }
         if !self.done {
             self.entries.release(self.request.holder, self.leases.now());
         }
