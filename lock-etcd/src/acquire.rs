@@ -86,12 +86,12 @@ impl<'a> Join<'a> {
 
     /// Sends it once; `None` where it is to be sent again.
     async fn attempt(&mut self) -> Result<Option<Standing>> {
-        let Request { lease, waiter_lease, delay, .. } = *self.request;
-        let length = if self.form == Form::Wait { waiter_lease } else { lease };
+        let Request { holder, lease: needs, waiter_lease, delay, .. } = *self.request;
+        let length = if self.form == Form::Wait { waiter_lease } else { needs };
         let lease = self.leases.get(length, delay).await?;
         // Those that it could be on before, and this one.
-        let before = self.entries.get(self.request.holder).map(|own| own.leases).unwrap_or_default();
-        self.entries.change(self.request.holder, |own| own.rely_on(&lease));
+        let before = self.entries.get(holder).map(|own| own.leases).unwrap_or_default();
+        self.entries.change(holder, |own| own.rely_on(&lease));
         // A lease that was not kept alive lately is, beside the transaction: no round trip more.
         let cluster = &self.leases.cluster;
         let sent = cluster.send_in_turn(&cluster.joins, self.txn(&lease));
@@ -111,7 +111,7 @@ impl<'a> Join<'a> {
         if !answer.succeeded {
             if !unclear {
                 // It has put nothing on this lease.
-                self.entries.change(self.request.holder, |own| own.leases = before);
+                self.entries.change(holder, |own| own.leases = before);
             }
             return self.refused(revision, line::ranges(answer)).await;
         }
@@ -119,19 +119,26 @@ impl<'a> Join<'a> {
             Form::Wait => self.blockers(line::ranges(answer)),
             Form::Hold { .. } => Vec::new(),
         };
-        self.entries.in_use.note(&self.request.name, !ahead.is_empty());
+        let holds = ahead.is_empty();
+        self.entries.in_use.note(&self.request.name, !holds);
         let made = (revision, Some(line::keys_of(ahead)));
-        self.entries.change(self.request.holder, |own| (own.number, own.ahead) = made);
+        self.entries.change(holder, |own| (own.number, own.ahead) = made);
         // With its lease the entry is gone.
         kept?;
         if lease.is_gone() {
             return Ok(None);
         }
-        match self.stands(&lease)? {
-            Some(standing) => Ok(Some(standing)),
-            // It was to wait, and holds: on too short a lease.
-            None => Ok(Some(self.renewed().await?.unwrap_or(BUSY))),
+        let (token, lasts) = (FencingToken::new(revision)?, lease.lasts(delay));
+        if holds && lasts < needs {
+            // It was to wait.
+            return self.renewed().await;
         }
+        let due = self.leases.now() + lasts + delay;
+        self.done = self.entries.change(holder, |own| own.due = Some(due));
+        Ok(Some(match holds {
+            true => Standing::Held(Grant::new(token, lasts)),
+            false => Standing::Waiting(Place::new(token, lasts)),
+        }))
     }
 
     /// Reads why a try has made no entry.
@@ -219,22 +226,6 @@ impl<'a> Join<'a> {
             own.unclear = true;
             own.leases.iter().for_each(|lease| lease.close());
         });
-    }
-
-    /// Where the entry is, if its lease is long enough.
-    fn stands(&mut self, lease: &Lease) -> Result<Option<Standing>> {
-        let (holder, delay) = (self.request.holder, self.request.delay);
-        let Some(own) = self.entries.get(holder) else { return Ok(None) };
-        let (token, lasts) = (FencingToken::new(own.number)?, lease.lasts(delay));
-        if own.holds() && lasts < self.request.lease {
-            return Ok(None);
-        }
-        let due = self.leases.now() + lasts + delay;
-        self.done = self.entries.change(holder, |own| own.due = Some(due));
-        Ok(Some(match own.holds() {
-            true => Standing::Held(Grant::new(token, lasts)),
-            false => Standing::Waiting(Place::new(token, lasts)),
-        }))
     }
 
     /// Renews the entry: it was there before, or needs another lease. `None` when it is gone.
