@@ -7,13 +7,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use etcd_client::proto::{PbKeyValue, PbRangeResponse};
+use etcd_client::{GetOptions, TxnOp};
 use onelock_core::toolkit::Mutex;
 use onelock_core::toolkit::in_use::InUse;
-use onelock_core::{Error, ErrorKind, HolderId, HolderMap, Result, Timestamp};
+use onelock_core::{Error, ErrorKind, HolderId, HolderMap, Mode, Result, Timestamp};
 use tokio::sync::Notify;
 
-use crate::keys::Blocker;
+use crate::keys::{Blocker, Span};
 use crate::lease::Lease;
+use crate::line;
 use crate::watches::View;
 
 /// How often a client looks for entries of its own whose time has passed.
@@ -55,6 +58,47 @@ impl Own {
 
     pub(crate) fn holds(&self) -> bool {
         self.ahead.as_ref().is_some_and(|ahead| ahead.is_empty())
+    }
+
+    /// Reads its key, and who keeps it waiting: one that is known by its key, else the nearest ones ahead. The bytes do not grow
+    /// with the line.
+    pub(crate) fn reads(&self, span: &Span, mode: Mode, options: &GetOptions) -> Vec<TxnOp> {
+        let mut reads = vec![line::key_op(&self.key, options.clone())];
+        match self.ahead.as_deref() {
+            Some([]) => {}
+            Some([(key, _)]) => reads.push(line::key_op(key, options.clone())),
+            _ if self.number == 0 => {}
+            _ => reads.extend(line::ahead_ops(span, mode, Some(self.number), options)),
+        }
+        reads
+    }
+
+    /// Learns what [`Own::reads`] has read: its key, unless it is gone. Where the one known is gone it is unknown who keeps it waiting.
+    pub(crate) fn learn(
+        &mut self,
+        span: &Span,
+        mode: Mode,
+        answers: Vec<PbRangeResponse>,
+    ) -> Option<PbKeyValue> {
+        let mut answers = answers.into_iter();
+        let own = answers.next().and_then(|answer| line::found(&self.key, answer));
+        let own = own.filter(|kv| [0, kv.create_revision].contains(&self.number))?;
+        match self.ahead.as_deref() {
+            Some([]) => {}
+            Some([(key, number)]) => {
+                let there = answers.next().and_then(|answer| line::found(key, answer));
+                if there.is_none_or(|kv| kv.create_revision != *number) {
+                    self.ahead = None;
+                }
+            }
+            _ if self.number == 0 => {}
+            _ => {
+                let ahead = line::ahead(span, &self.key, answers);
+                self.ahead = Some(line::keys_of(line::blockers(mode, ahead)));
+            }
+        }
+        self.number = own.create_revision;
+        Some(own)
     }
 
     /// It can come to be on this lease from now on, too.

@@ -39,10 +39,6 @@ pub(crate) fn found(key: &[u8], answer: PbRangeResponse) -> Option<PbKeyValue> {
     answer.kvs.into_iter().next().filter(|kv| kv.key == key)
 }
 
-/// So many entries ahead are read one by one, to see that they are still there; more are read as a part of the line. With its own
-/// key a waiter reads as many as a join has operations, so a server that takes joins takes this.
-const FEW: usize = 3;
-
 /// How many entries ahead suffice to know that an entry of this mode waits.
 fn enough(mode: Mode) -> i64 {
     match mode {
@@ -74,10 +70,7 @@ pub(crate) fn ahead_ops(span: &Span, mode: Mode, before: Option<i64>, options: &
 
 /// The entries in the answers to [`ahead_ops`], without the entry itself, in line order.
 pub(crate) fn ahead(span: &Span, key: &[u8], answers: impl Iterator<Item = PbRangeResponse>) -> Vec<Entry> {
-    let mut ahead: Vec<_> =
-        answers.flat_map(|answer| span.entries(answer.kvs)).filter(|entry| entry.key != key).collect();
-    ahead.sort_by(|a, b| a.place().cmp(&b.place()));
-    ahead
+    span.entries(answers.flat_map(|answer| answer.kvs).filter(|kv| kv.key != key).collect())
 }
 
 /// Those of the entries ahead that keep one of this mode waiting for as long as all of them are there; none if it holds.
@@ -90,61 +83,22 @@ pub(crate) fn blockers(mode: Mode, mut ahead: Vec<Entry>) -> Vec<Entry> {
     if holders(modes) > ahead.len() { Vec::new() } else { ahead }
 }
 
-/// An entry that waits.
-pub(crate) struct Waiter {
-    pub(crate) span: Span,
-    pub(crate) key: Vec<u8>,
-    pub(crate) mode: Mode,
-    pub(crate) number: i64,
-}
-
-impl Waiter {
-    /// Reads who keeps it waiting, nobody when it holds, as it was in a revision from `seen` on, which is answered, too; `None` when it
-    /// is gone. Where all that are known are still there the store need not look at the line.
-    pub(crate) async fn ahead(
-        &self,
-        cluster: &Arc<Cluster>,
-        known: &Arc<[Blocker]>,
-        seen: i64,
-    ) -> Result<Option<(i64, Arc<[Blocker]>)>> {
-        if (1..=FEW).contains(&known.len()) {
-            let ops = |from: &GetOptions| known.iter().map(|(key, _)| key_op(key, from.clone())).collect();
-            let Some((revision, ranges)) = self.read(cluster, ops, seen).await? else { return Ok(None) };
-            let is_there = |((key, number), range): (&Blocker, PbRangeResponse)| {
-                found(key, range).is_some_and(|kv| kv.create_revision == *number)
-            };
-            if known.iter().zip(ranges).all(is_there) {
-                return Ok(Some((revision, Arc::clone(known))));
-            }
+/// Makes the readings of a waiter in its turn: on the member that is asked, or where it is behind `seen` on the cluster. The revision,
+/// and the answers.
+pub(crate) async fn read_since(
+    cluster: &Arc<Cluster>,
+    reads: impl Fn(&GetOptions) -> Vec<TxnOp>,
+    seen: i64,
+) -> Result<(i64, Vec<PbRangeResponse>)> {
+    for (options, least) in [(GetOptions::new().with_serializable(), seen), (GetOptions::new(), 0)] {
+        let txn = Txn::new().and_then(reads(&options));
+        let answer = cluster.send_in_turn(&cluster.readings, txn).await.0?;
+        let revision = revision(answer.header.as_ref())?;
+        if revision >= least {
+            return Ok((revision, ranges(answer).collect()));
         }
-        let ops = |options: &GetOptions| ahead_ops(&self.span, self.mode, Some(self.number), options);
-        let Some((revision, ranges)) = self.read(cluster, ops, seen).await? else { return Ok(None) };
-        let ahead = ahead(&self.span, &self.key, ranges.into_iter());
-        Ok(Some((revision, keys_of(blockers(self.mode, ahead)))))
     }
-
-    /// Makes readings on the member that is asked, or where it is behind `seen` on the cluster; `None` when the entry is gone.
-    async fn read(
-        &self,
-        cluster: &Arc<Cluster>,
-        ops: impl Fn(&GetOptions) -> Vec<TxnOp>,
-        seen: i64,
-    ) -> Result<Option<(i64, Vec<PbRangeResponse>)>> {
-        for (options, least) in [(GetOptions::new().with_serializable(), seen), (GetOptions::new(), 0)] {
-            let mut all = vec![key_op(&self.key, options.clone())];
-            all.extend(ops(&options));
-            let (answer, _) = cluster.send_in_turn(&cluster.readings, Txn::new().and_then(all)).await;
-            let answer = answer?;
-            let revision = revision(answer.header.as_ref())?;
-            if revision >= least {
-                let mut ranges = ranges(answer);
-                let own = ranges.next().and_then(|own| found(&self.key, own));
-                let own = own.filter(|kv| kv.create_revision == self.number);
-                return Ok(own.map(|_| (revision, ranges.collect())));
-            }
-        }
-        Err(protocol("etcd has gone back"))
-    }
+    Err(protocol("etcd has gone back"))
 }
 
 pub(crate) fn keys_of(blockers: Vec<Entry>) -> Arc<[Blocker]> {

@@ -10,14 +10,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::proto::{PbKeyValue, PbRangeResponse};
+use etcd_client::proto::PbRangeResponse;
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
 use futures_util::future::{join_all, try_join_all};
 use onelock_core::{Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Result, Timestamp};
 
 use crate::entries::{Entries, Own};
 use crate::error::protocol;
-use crate::keys::{Blocker, Keys, Span};
+use crate::keys::{Keys, Span};
 use crate::lease::{Lease, Leases};
 use crate::line;
 
@@ -56,7 +56,8 @@ pub(crate) async fn renew(
 async fn read(leases: &Leases, work: &mut [Work<'_>]) {
     let unplaced =
         work.iter_mut().filter(|work| work.answer.is_none() && (work.on == 0 || work.own.ahead.is_none()));
-    let mut work: Vec<_> = unplaced.map(|work| (work.reads(), work)).collect();
+    let reads = |work: &Work<'_>| work.own.reads(&work.span, work.renewal.ticket.mode, &GetOptions::new());
+    let mut work: Vec<_> = unplaced.map(|work| (reads(work), work)).collect();
     let reads: Vec<_> = work.iter().flat_map(|(reads, _)| reads.clone()).collect();
     let mut answers = line::read_many(&leases.cluster, &reads).await.into_iter();
     for (reads, work) in &mut work {
@@ -93,45 +94,13 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The entry that keeps it waiting, if it is one.
-    fn blocker(&self) -> Option<&Blocker> {
-        self.own.ahead.as_deref().and_then(|ahead| if let [one] = ahead { Some(one) } else { None })
-    }
-
-    /// Its own key, and what keeps it waiting: one that is known by its key, else the nearest ones ahead.
-    fn reads(&self) -> Vec<TxnOp> {
-        let mut reads = vec![line::key_op(&self.own.key, GetOptions::new())];
-        match self.blocker() {
-            Some((key, _)) => reads.push(line::key_op(key, GetOptions::new())),
-            None if self.own.number > 0 && !self.own.holds() => {
-                let (mode, before) = (self.renewal.ticket.mode, Some(self.own.number));
-                reads.extend(line::ahead_ops(&self.span, mode, before, &GetOptions::new()));
-            }
-            None => {}
-        }
-        reads
-    }
-
     fn learn(&mut self, answers: Vec<PbRangeResponse>) {
-        let mut answers = answers.into_iter();
-        let own = answers.next().and_then(|answer| line::found(&self.own.key, answer));
-        let number = self.own.number;
+        let own = self.own.learn(&self.span, self.renewal.ticket.mode, answers);
         // What this client has released, or let lapse, is on a lease of its own: on another's it was resumed.
         let lapsed = |on| self.own.released && self.own.leases.iter().any(|lease| lease.id == on);
-        let is_it = |kv: &PbKeyValue| (number == 0 || number == kv.create_revision) && !lapsed(kv.lease);
-        let Some(own) = own.filter(is_it) else {
-            self.answer = Some(Ok(Renewed::NotHeld));
-            return;
-        };
-        (self.own.number, self.on) = (own.create_revision, own.lease);
-        if let Some((key, number)) = self.blocker() {
-            let there = answers.next().and_then(|answer| line::found(key, answer));
-            if there.is_none_or(|kv| kv.create_revision != *number) {
-                self.own.ahead = None;
-            }
-        } else if number > 0 && !self.own.holds() {
-            let ahead = line::ahead(&self.span, &self.own.key, answers);
-            self.own.ahead = Some(line::keys_of(line::blockers(self.renewal.ticket.mode, ahead)));
+        match own.filter(|kv| !lapsed(kv.lease)) {
+            Some(kv) => self.on = kv.lease,
+            None => self.answer = Some(Ok(Renewed::NotHeld)),
         }
     }
 

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::select_all;
-use onelock_core::{Result, Ticket, Wake};
+use onelock_core::{Mode, Result, Ticket, Wake};
 
-use crate::entries::Entries;
-use crate::keys::Keys;
-use crate::line::Waiter;
+use crate::client::Cluster;
+use crate::entries::{Entries, Own};
+use crate::keys::{Blocker, Keys, Span};
+use crate::line;
 use crate::watches::{View, Watches};
 
 /// Waits until the entry holds or is gone. It can be dropped at any await and begun anew.
@@ -22,38 +23,37 @@ pub(crate) async fn wait(
 ) -> Result<Wake> {
     // The answer to a renewal has it.
     let Some(token) = ticket.token else { return Ok(Wake::Ask) };
-    let span = keys.line(&ticket.name);
-    let key = span.entry(ticket.mode, ticket.holder);
-    let waiter = Waiter { span, key, mode: ticket.mode, number: token.get() };
-    let (view, ahead) = entries.get(ticket.holder).map(|own| (own.view, own.ahead)).unwrap_or_default();
-    let (mut view, mut ahead) = (view.lock().await, ahead.unwrap_or_default());
-    let view = &mut *view;
-    view.seen = view.seen.max(waiter.number);
+    let (span, number) = (keys.line(&ticket.name), token.get());
+    let own = entries.get(ticket.holder).filter(|own| own.number == number);
+    let mut own = own.unwrap_or_else(|| Own::new(span.entry(ticket.mode, ticket.holder)));
+    own.number = number;
+    let view = Arc::clone(&own.view);
+    let view = &mut *view.lock().await;
+    view.seen = view.seen.max(number);
     let woken = async {
         loop {
             if view.settled {
                 let gone = select_all(view.watched.iter_mut().map(|watch| watch.gone().boxed())).await.0?;
                 // What is watched stays so while it is read who is left.
                 view.watched.retain(|watch| !watch.is_gone());
-                (view.settled, view.seen, ahead) = (false, view.seen.max(gone), Arc::default());
-            } else {
-                let new = ahead.iter().filter(|blocker| !view.is_watched(blocker));
-                let new: Vec<_> = new.map(|blocker| watches.watch(blocker)).collect();
-                view.watched.extend(new);
+                (view.settled, view.seen, own.ahead) = (false, view.seen.max(gone), None);
             }
+            let ahead = own.ahead.iter().flat_map(|ahead| ahead.iter());
+            let new = ahead.filter(|blocker| !view.is_watched(blocker));
+            let new: Vec<_> = new.map(|blocker| watches.watch(blocker)).collect();
+            view.watched.extend(new);
             for watch in &mut view.watched {
                 view.seen = view.seen.max(watch.stands().await?);
             }
             // In a place of its own: a waiter keeps no room for requests while it waits.
-            let read = Box::pin(waiter.ahead(&watches.cluster, &ahead, view.seen)).await?;
-            let Some((revision, read)) = read else { return Ok(Wake::Ask) };
+            let read = Box::pin(read(&watches.cluster, &span, ticket.mode, &mut own, view.seen)).await?;
+            let Some((revision, ahead)) = read else { return Ok(Wake::Ask) };
             // Unless its holder has joined again since.
             entries.change(ticket.holder, |own| {
-                if own.number == waiter.number {
-                    own.ahead = Some(Arc::clone(&read));
+                if own.number == number {
+                    own.ahead = Some(Arc::clone(&ahead));
                 }
             });
-            ahead = read;
             view.watched.retain(|watch| ahead.contains(&watch.blocker));
             if ahead.is_empty() {
                 return Ok(Wake::Held(token));
@@ -71,4 +71,24 @@ pub(crate) async fn wait(
         *view = View::default();
     }
     woken
+}
+
+/// Reads who keeps it waiting, nobody when it holds, as it was in a revision from `seen` on, which is answered, too; `None` when it is
+/// gone.
+async fn read(
+    cluster: &Arc<Cluster>,
+    span: &Span,
+    mode: Mode,
+    own: &mut Own,
+    seen: i64,
+) -> Result<Option<(i64, Arc<[Blocker]>)>> {
+    loop {
+        let (revision, answers) = line::read_since(cluster, |from| own.reads(span, mode, from), seen).await?;
+        if own.learn(span, mode, answers).is_none() {
+            return Ok(None);
+        }
+        if let Some(ahead) = &own.ahead {
+            return Ok(Some((revision, Arc::clone(ahead))));
+        }
+    }
 }
