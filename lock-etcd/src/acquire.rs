@@ -147,8 +147,13 @@ impl<'a> Join<'a> {
         revision: i64,
         mut ranges: impl Iterator<Item = PbRangeResponse>,
     ) -> Result<Option<Standing>> {
-        if line::found(&self.key, line::next(&mut ranges)?).is_some() {
+        if let Some(kv) = line::found(&self.key, line::next(&mut ranges)?) {
             // Of an earlier try: its place is the answer.
+            self.entries.change(self.request.holder, |own| {
+                if own.number == 0 {
+                    own.number = kv.create_revision;
+                }
+            });
             return self.renewed().await;
         }
         if let Some(key) = self.keys.epoch() {
