@@ -29,24 +29,23 @@ pub(crate) async fn wait(
     own.number = number;
     let view = Arc::clone(&own.view);
     let view = &mut *view.lock().await;
-    view.seen = view.seen.max(number);
     let woken = async {
         loop {
             if view.settled {
-                let gone = select_all(view.watched.iter_mut().map(|watch| watch.gone().boxed())).await.0?;
+                select_all(view.watched.iter_mut().map(|watch| watch.gone().boxed())).await.0?;
                 // What is watched stays so while it is read who is left.
-                view.watched.retain(|watch| !watch.is_gone());
-                (view.settled, view.seen, own.ahead) = (false, view.seen.max(gone), None);
+                (view.settled, own.ahead) = (false, None);
             }
             let ahead = own.ahead.iter().flat_map(|ahead| ahead.iter());
             let new = ahead.filter(|blocker| !view.is_watched(blocker));
             let new: Vec<_> = new.map(|blocker| watches.watch(blocker)).collect();
             view.watched.extend(new);
+            let mut seen = number;
             for watch in &mut view.watched {
-                view.seen = view.seen.max(watch.stands().await?);
+                seen = seen.max(watch.stands().await?);
             }
             // In a place of its own: a waiter keeps no room for requests while it waits.
-            let read = Box::pin(read(&watches.cluster, &span, ticket.mode, &mut own, view.seen)).await?;
+            let read = Box::pin(read(&watches.cluster, &span, ticket.mode, &mut own, seen)).await?;
             let Some((revision, ahead)) = read else { return Ok(Wake::Ask) };
             // Unless its holder has joined again since.
             entries.change(ticket.holder, |own| {

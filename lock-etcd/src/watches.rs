@@ -41,8 +41,6 @@ const LINGER: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct View {
     pub(crate) watched: Vec<Watching>,
-    /// The latest revision that was seen.
-    pub(crate) seen: i64,
     /// Whether all of those ahead, and no others, are watched, and were read after their watches stood.
     pub(crate) settled: bool,
 }
@@ -101,18 +99,13 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// Whether the key was deleted. One that is made again needs another watch.
-    pub(crate) fn is_gone(&self) -> bool {
-        matches!(*self.seen.borrow(), Seen::Gone(_))
-    }
-
     /// The revision in which the key was deleted.
     pub(crate) async fn gone(&mut self) -> Result<i64> {
         let seen = self.seen.wait_for(|seen| matches!(seen, Seen::Gone(_) | Seen::Broken(_))).await;
         revision(seen.map(|seen| seen.clone()))
     }
 
-    /// Ends when the watch stands, or its key is gone; the revision.
+    /// Ends when the watch stands, or its key is gone; the revision. What is read has to be as new.
     pub(crate) async fn stands(&mut self) -> Result<i64> {
         let cluster = &self.watches.cluster;
         let (endpoint, limit) = (cluster.current()?, cluster.connect_time());

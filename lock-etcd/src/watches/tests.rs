@@ -51,7 +51,7 @@ async fn a_watch_that_may_be_served_late_is_opened_again() {
     assert_eq!(ordered(&watches), (vec![2], vec![1]));
     // What the first still shows is read when the second stands.
     watches.take(deleted(1, 6)).unwrap();
-    assert!(!watching.is_gone());
+    assert!(matches!(*watching.seen.borrow(), Seen::Nothing));
     watches.take(created(2, 6)).unwrap();
     assert_eq!(watching.stands().await.unwrap(), 6);
     assert!(watching.is_prompt(6));
