@@ -35,7 +35,7 @@ pub(crate) async fn list(keys: &Keys, cluster: &Arc<Cluster>, prefix: &str, page
     }
     let mut lines: Vec<(LockName, Vec<PbKeyValue>)> = Vec::new();
     let mut listing = Listing::default();
-    'reading: loop {
+    loop {
         // Keys in their own order: those of a name are beside each other.
         let options = GetOptions::new().with_limit(LIST_CHUNK).with_keys_only();
         let answer = line::read(cluster, span.op(options)).await?;
@@ -45,19 +45,18 @@ pub(crate) async fn list(keys: &Keys, cluster: &Arc<Cluster>, prefix: &str, page
         for kv in answer.kvs {
             // A key that no name is written as is not of a lock.
             let Some(name) = keys.encoded_name(&kv.key).and_then(LockName::decode) else { continue };
-            let full = lines.len() == page.limit;
             match lines.last_mut() {
                 Some((last, line)) if *last == name => line.push(kv),
-                Some((last, _)) if full => {
-                    listing.next = Some(last.encoded().into_owned());
-                    break 'reading;
-                }
                 _ => lines.push((name, vec![kv])),
             }
         }
-        if !answer.more {
+        if !answer.more || lines.len() > page.limit {
             break;
         }
+    }
+    if lines.len() > page.limit {
+        lines.truncate(page.limit);
+        listing.next = lines.last().map(|(last, _)| last.encoded().into_owned());
     }
     let counted = |(name, line)| {
         let line = keys.line(&name).entries(line);
