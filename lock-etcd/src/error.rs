@@ -1,6 +1,7 @@
 //! What etcd's errors mean for a lock.
 
 use std::error::Error as _;
+use std::iter::successors;
 
 use etcd_client::Error as Etcd;
 use onelock_core::{Error, ErrorKind};
@@ -78,13 +79,17 @@ fn says(status: &Status, words: &[&str]) -> bool {
 }
 
 fn read(error: Etcd, prefix: &str) -> Error {
-    let (kind, text, cause) = match &error {
+    let (kind, mut text, cause) = match &error {
         Etcd::GRpcStatus(status) => (kind_of(status), status.message().to_owned(), status.source()),
         Etcd::InvalidArgs(_) | Etcd::InvalidUri(_) => (ErrorKind::InvalidConfig, error.to_string(), None),
         Etcd::TransportError(cause) => (ErrorKind::Unavailable, error.to_string(), cause.source()),
         _ => (ErrorKind::Unavailable, error.to_string(), None),
     };
-    let mut text = with_causes(text, cause);
+    for cause in successors(cause, |&cause| cause.source()).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
     match &error {
         // etcd does not say which right on which key.
         Etcd::GRpcStatus(status) if status.code() == Code::PermissionDenied => {
@@ -121,18 +126,6 @@ fn kind_of(status: &Status) -> ErrorKind {
         }
         _ => ErrorKind::Protocol,
     }
-}
-
-fn with_causes(text: impl Into<String>, mut cause: Option<&dyn std::error::Error>) -> String {
-    let mut text = text.into();
-    while let Some(error) = cause {
-        let part = error.to_string();
-        if !text.contains(&part) {
-            text = format!("{text}: {part}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// An answer that makes no sense.
