@@ -135,21 +135,39 @@ impl Leases {
     }
 
     /// Keeps a lease alive unless it was lately.
-    pub(crate) async fn refresh(&self, lease: &Arc<Lease>) -> Result<()> {
+    pub(crate) async fn refresh(self: &Arc<Self>, lease: &Arc<Lease>) -> Result<()> {
         self.keep_alive(lease, self.now() - slack(lease.asked) / 2).await
     }
 
     /// Sees that a lease was kept alive by a round trip that began at this moment or later, or is gone.
-    pub(crate) async fn keep_alive(&self, lease: &Arc<Lease>, since: Timestamp) -> Result<()> {
+    pub(crate) async fn keep_alive(self: &Arc<Self>, lease: &Arc<Lease>, since: Timestamp) -> Result<()> {
         while lease.kept.lock().is_some_and(|kept| kept < since) {
             let asked = lease.asking.join(&self.cluster.runtime, || {
-                let (lease, cluster, clock) =
-                    (Arc::clone(lease), Arc::clone(&self.cluster), Arc::clone(&self.clock));
-                async move { ask(&lease, &cluster, &*clock).await }
+                let (leases, lease) = (Arc::clone(self), Arc::clone(lease));
+                async move { leases.ask(&lease).await }
             });
             asked.await.unwrap_or_else(|| Err(runtime_gone()))?;
         }
         Ok(())
+    }
+
+    /// Asks the store to keep a lease alive, on a stream of its own: opening it costs nothing more, and no late answer can be
+    /// taken for that of another.
+    async fn ask(&self, lease: &Lease) -> Result<()> {
+        let (id, sent) = (lease.id, self.now());
+        let call = |client: Arc<Client>| async move { client.lease_client().keep_alive(id).await };
+        match self.cluster.request(&mut false, call).await {
+            Ok(_) => {
+                let mut kept = lease.kept.lock();
+                *kept = kept.map(|kept| sent.max(kept));
+                Ok(())
+            }
+            Err(Failure::LeaseGone) => {
+                lease.lost();
+                Ok(())
+            }
+            Err(failure) => Err(failure.into()),
+        }
     }
 
     /// The keys on each lease that lives; none where the store does not say.
@@ -181,25 +199,6 @@ impl Leases {
             }
         };
         join_all(idle.map(|lease| revoke(lease.id))).await.into_iter().collect()
-    }
-}
-
-/// Asks the store to keep a lease alive, on a stream of its own: opening it costs nothing more, and no late answer can be
-/// taken for that of another.
-async fn ask(lease: &Lease, cluster: &Arc<Cluster>, clock: &dyn Clock) -> Result<()> {
-    let (id, sent) = (lease.id, clock.now());
-    let call = |client: Arc<Client>| async move { client.lease_client().keep_alive(id).await.map(|_| ()) };
-    match cluster.request(&mut false, call).await {
-        Ok(()) => {
-            let mut kept = lease.kept.lock();
-            *kept = kept.map(|kept| sent.max(kept));
-            Ok(())
-        }
-        Err(Failure::LeaseGone) => {
-            lease.lost();
-            Ok(())
-        }
-        Err(failure) => Err(failure.into()),
     }
 }
 

@@ -83,7 +83,7 @@ impl<'a> Work<'a> {
     }
 
     /// Keeps all leases alive that the entry can be on: a round trip for all who ask at once.
-    async fn keep_alive(&mut self, leases: &Leases, begun: Timestamp) {
+    async fn keep_alive(&mut self, leases: &Arc<Leases>, begun: Timestamp) {
         let kept = self.own.leases.iter().map(|lease| leases.keep_alive(lease, begun));
         if let Err(error) = try_join_all(kept).await {
             self.fail(error);
