@@ -31,9 +31,7 @@ enum Form {
     Wait,
 }
 
-impl Form {
-    const HOLD: Self = Self::Hold { since: 0 };
-}
+const HOLD: Form = Form::Hold { since: 0 };
 
 const BUSY: Standing = Standing::Busy(Busy::new(None));
 
@@ -52,7 +50,8 @@ pub(crate) async fn acquire(
     if request.queue {
         return Err(Error::new(ErrorKind::Unavailable, "the line changed at every try to join it"));
     }
-    Ok(join.is_busy())
+    join.is_clear();
+    Ok(BUSY)
 }
 
 /// A join under way. Unless all its tries are answered clearly, its end leaves an entry that may come to be at any time: it is
@@ -80,7 +79,7 @@ impl<'a> Join<'a> {
         let key = span.entry(request.mode, request.holder);
         entries.join(request.holder, &key)?;
         let in_use = request.queue && entries.in_use.has(&request.name);
-        let form = if in_use { Form::Wait } else { Form::HOLD };
+        let form = if in_use { Form::Wait } else { HOLD };
         Ok(Self { keys, leases, entries, request, span, key, form, done: false })
     }
 
@@ -149,11 +148,8 @@ impl<'a> Join<'a> {
     ) -> Result<Option<Standing>> {
         if let Some(kv) = line::found(&self.key, line::next(&mut ranges)?) {
             // Of an earlier try: its place is the answer.
-            self.entries.change(self.request.holder, |own| {
-                if own.number == 0 {
-                    own.number = kv.create_revision;
-                }
-            });
+            let made = (kv.create_revision, None);
+            self.entries.change(self.request.holder, |own| (own.number, own.ahead) = made);
             return self.renewed().await;
         }
         if let Some(key) = self.keys.epoch() {
@@ -172,14 +168,15 @@ impl<'a> Join<'a> {
         }
         let permit = matches!(self.request.mode, Mode::Permit { .. });
         let room = permit && self.blockers(ranges).is_empty();
-        self.form = if self.request.queue && (!room || self.form != Form::HOLD) {
+        self.form = if self.request.queue && (!room || self.form != HOLD) {
             // Of many that join to hold at once one succeeds at a time; all can join to wait.
             Form::Wait
         } else if room {
             Form::Hold { since: revision }
         } else {
             self.entries.in_use.note(&self.request.name, true);
-            return Ok(Some(self.is_busy()));
+            self.is_clear();
+            return Ok(Some(BUSY));
         };
         Ok(None)
     }
@@ -248,12 +245,6 @@ impl<'a> Join<'a> {
         };
         self.done = true;
         Ok(Some(standing))
-    }
-
-    /// There is no entry, and no room for one.
-    fn is_busy(&mut self) -> Standing {
-        self.is_clear();
-        BUSY
     }
 
     /// There is no entry.
