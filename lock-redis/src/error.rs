@@ -9,6 +9,10 @@ const NO_RESP3: &str = "the server does not speak RESP3; Redis 7.0 or later is n
 /// An error of the driver: of the connection, or the server's answer.
 pub(crate) fn from_redis(error: &RedisError) -> Error {
     use redis::ErrorKind as Kind;
+    // Of several commands the first that failed.
+    if let Some([(_, said), ..]) = error.clone().into_server_errors().as_deref() {
+        return from_server(said.code(), said.details().unwrap_or_default());
+    }
     // The driver's own text: it holds addresses and reasons, never a password.
     let text = error.to_string();
     let (kind, text) = match (error.kind(), error.code()) {
@@ -82,10 +86,7 @@ fn refused_epoch(code: &str, epochs: &str) -> Option<Error> {
 
 /// An answer that is not an error of the server.
 pub(crate) fn sound(answer: redis::Value) -> onelock_core::Result<redis::Value> {
-    match answer {
-        redis::Value::ServerError(said) => Err(from_server(said.code(), said.details().unwrap_or_default())),
-        answer => Ok(answer),
-    }
+    answer.extract_error().map_err(|error| from_redis(&error))
 }
 
 /// Whether it is an error with one of these codes.

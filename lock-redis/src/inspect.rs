@@ -59,9 +59,9 @@ async fn scan(servers: &Arc<Servers>, prefix: &str, names: &str) -> Result<BTree
     for (server, _) in servers.all().await? {
         let mut cursor = 0_u64;
         loop {
-            let scan = ["SCAN", &cursor.to_string(), "MATCH", &glob(prefix, names), "COUNT", "1000"];
-            let [answer] = server.commands([&scan]).await?;
-            let (next, keys): (u64, Vec<Vec<u8>>) = reply::read(answer)?;
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(glob(prefix, names)).arg("COUNT").arg(1000);
+            let (next, keys): (u64, Vec<Vec<u8>>) = server.query(&scan).await?;
             found.extend(keys.iter().filter_map(|key| name_of(prefix, key)));
             cursor = next;
             if cursor == 0 {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use onelock_core::{Capabilities, Error, ErrorKind, Result};
+use redis::InfoDict;
 
 use crate::config::{Gate, Layout, RedisConfig, Topology, bad};
 use crate::connection::Connection;
@@ -10,7 +11,6 @@ use crate::keys::slot;
 use crate::reply::{self, Answer};
 use crate::scripts;
 use crate::topology::Servers;
-use crate::topology::epoch::field;
 
 /// What the verbs use, on a hash, a sorted set and a string.
 const TRIED: &str = "time,exists S,incr S,set S 1 px 1,get S,del S,pexpiretime H,hset H a 1,hget H a,hexists H a,pexpireat H 1,hdel H a,\
@@ -75,15 +75,15 @@ pub(crate) async fn capabilities(
             Err(e) if servers.are_many() && e.is_retryable() => continue,
             info => info?,
         };
-        let said = |name: &str| info.as_deref().and_then(|text| field(text, name));
+        let said = |name: &str| info.as_ref().and_then(|info| info.get::<String>(name));
         if config.gate == Gate::RunId && info.is_none() {
             let text = "the option gate=run_id needs the right to the command: info";
             return Err(Error::new(ErrorKind::Denied, text));
         }
-        if !servers.are_many() && said("cluster_enabled") == Some("1") {
+        if !servers.are_many() && said("cluster_enabled").as_deref() == Some("1") {
             return Err(bad("the server is a node of a cluster, whose URL begins with redis+cluster://"));
         }
-        let policy = said("maxmemory_policy").unwrap_or("noeviction");
+        let policy = said("maxmemory_policy").unwrap_or_else(|| "noeviction".to_owned());
         if said("maxmemory").is_some_and(|max| max != "0") && policy != "noeviction" {
             if !config.allow_eviction {
                 let text = format!(
@@ -98,8 +98,8 @@ pub(crate) async fn capabilities(
         // One of its replicas may be promoted in the place of a single server: then its counters can go back, and unlike sentinels
         // and clusters nobody agrees on an epoch. A user without the right to ask does not know that there is none.
         let vouched_for = config.topology != Topology::Single || config.replicas > 0 || config.never_promoted;
-        fencing &= vouched_for || said("connected_slaves") == Some("0");
-        durable &= said("aof_enabled") == Some("1");
+        fencing &= vouched_for || said("connected_slaves").as_deref() == Some("0");
+        durable &= said("aof_enabled").as_deref() == Some("1");
     }
     capabilities.fencing &= fencing;
     capabilities.raise &= fencing;
@@ -107,9 +107,9 @@ pub(crate) async fn capabilities(
 }
 
 /// What the server says about itself, where the user may ask.
-async fn info(connection: &Arc<Connection>) -> Result<Option<String>> {
-    match connection.commands([&["INFO"]]).await {
-        Ok([answer]) => reply::read(answer).map(Some),
+async fn info(connection: &Arc<Connection>) -> Result<Option<InfoDict>> {
+    match connection.query(&redis::cmd("INFO")).await {
+        Ok(info) => Ok(Some(info)),
         Err(e) if e.kind() == ErrorKind::Denied => Ok(None),
         Err(e) => Err(e),
     }

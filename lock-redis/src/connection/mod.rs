@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use onelock_core::toolkit::{Mutex, SingleFlight};
 use onelock_core::{Error, ErrorKind, Host, Result};
-use redis::{Cmd, Pipeline, PushInfo, PushKind, Value};
+use redis::{Cmd, FromRedisValue, Pipeline, PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -131,7 +131,11 @@ impl Connection {
         if at_once {
             pipeline.add_command(self.wait());
         }
-        let mut values = self.send(live, &pipeline).await?.into_iter().skip(usize::from(asking));
+        let values = {
+            let answers = pin!(live.socket.requests.send_packed_commands(&pipeline, 0, pipeline.len()));
+            self.sent(live.number, answers).await?
+        };
+        let mut values = values.into_iter().skip(usize::from(asking));
         let value = values.next().ok_or_else(error::miscounted)?;
         // Of what was refused nothing is waited for: a node that has become a replica refuses both, and only `MOVED` or `READONLY`
         // leads away from it.
@@ -174,25 +178,11 @@ impl Connection {
         self.live().await.map(drop)
     }
 
-    /// Sends plain commands.
-    pub(crate) async fn commands<const N: usize>(
-        self: &Arc<Self>,
-        commands: [&[&str]; N],
-    ) -> Result<[Value; N]> {
+    /// Sends a plain command.
+    pub(crate) async fn query<T: FromRedisValue>(self: &Arc<Self>, command: &Cmd) -> Result<T> {
         let mut live = self.live().await?;
-        let mut pipeline = Pipeline::with_capacity(N);
-        for words in commands {
-            pipeline.add_command(Cmd::new().arg(words).to_owned());
-        }
-        let values = self.send(&mut live, &pipeline).await?;
-        let values: Vec<_> = values.into_iter().map(error::sound).collect::<Result<_>>()?;
-        values.try_into().map_err(|_| error::miscounted())
-    }
-
-    async fn send(&self, live: &mut Live, pipeline: &Pipeline) -> Result<Vec<Value>> {
-        let answers = pin!(live.socket.requests.send_packed_commands(pipeline, 0, pipeline.len()));
-        let answers = self.sent(live.number, answers).await?;
-        if answers.len() == pipeline.len() { Ok(answers) } else { Err(error::miscounted()) }
+        let answer = pin!(command.query_async(&mut live.socket.requests));
+        self.sent(live.number, answer).await
     }
 
     /// A connection that does not answer is as bad as one that broke: the driver would keep it for ever.
@@ -205,7 +195,7 @@ impl Connection {
         match timeout(limit, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(e)) => {
-                if e.is_unrecoverable_error() || e.is_io_error() || e.kind() == redis::ErrorKind::Parse {
+                if e.is_unrecoverable_error() || e.is_io_error() {
                     self.drop_connection(number);
                 }
                 Err(error::from_redis(&e))

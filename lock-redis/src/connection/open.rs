@@ -1,13 +1,13 @@
 //! Opens a connection: finds the server, subscribes the inbox, loads the scripts, learns the epoch of its numbers.
 
 use onelock_core::{Error, ErrorKind, Host, Result};
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo};
+use redis::{AsyncConnectionConfig, Cmd, InfoDict, Pipeline, PushInfo};
 
 use super::socket::{self, Socket};
 use crate::config::{RedisConfig, Topology};
-use crate::topology::epoch::{FailoverEpoch, field};
+use crate::topology::epoch::FailoverEpoch;
 use crate::topology::sentinel;
-use crate::{error, reply, scripts};
+use crate::{error, scripts};
 
 /// A connection on which pushes come, and what its joins must prove, where a replica can be promoted: to `host`, or to the master
 /// that the sentinels name.
@@ -32,7 +32,7 @@ pub(super) async fn open(
     let socket = socket::open(config, &host, settings).await?;
     let mut load = Pipeline::with_capacity(scripts::ALL.len() + 3);
     for script in scripts::ALL {
-        load.add_command(script.load());
+        load.add_command(script.load()).ignore();
     }
     // A node's id before its epoch: promoted in between it has another id, so that its joins fail and the next connection asks anew.
     let asked: &[&[&str]] = match config.topology {
@@ -48,24 +48,19 @@ pub(super) async fn open(
         // Nothing is pushed where nobody can wait.
         if channel.is_empty() { Ok(()) } else { subscriber.subscribe(channel).await }
     };
-    let (subscribed, loaded) = tokio::join!(subscribe, loader.send_packed_commands(&load, 0, load.len()));
+    let (subscribed, loaded) = tokio::join!(subscribe, load.query_async(&mut loader));
     subscribed.map_err(|e| error::from_redis(&e))?;
-    let mut loaded = loaded.map_err(|e| error::from_redis(&e))?;
-    let said = loaded.split_off(scripts::ALL.len().min(loaded.len()));
-    loaded.into_iter().try_for_each(|answer| error::sound(answer).map(drop))?;
-    let said: Vec<String> =
-        said.into_iter().map(|answer| reply::read(error::sound(answer)?)).collect::<Result<_>>()?;
+    let said: Vec<InfoDict> = loaded.map_err(|e| error::from_redis(&e))?;
     let fence = match (&said[..], epoch) {
         ([], None) => None,
-        ([replication], Some(_)) if field(replication, "role") != Some("master") => {
+        ([replication], Some(_)) if replication.get::<String>("role").as_deref() != Some("master") => {
             let text = format!("the sentinels name {host}, which is not a master (yet, or any more)");
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
         ([replication], Some(epoch)) => Some(FailoverEpoch::new(epoch, replication)?),
         ([replication, cluster], None) => {
-            let epoch = field(cluster, "cluster_my_epoch").and_then(|epoch| epoch.parse().ok());
             let silent = || Error::new(ErrorKind::Protocol, "the node does not say its epoch");
-            Some(FailoverEpoch::new(epoch.ok_or_else(silent)?, replication)?)
+            Some(FailoverEpoch::new(cluster.get("cluster_my_epoch").ok_or_else(silent)?, replication)?)
         }
         _ => return Err(error::miscounted()),
     };

@@ -6,6 +6,7 @@
 //! still gives while it is cut off. The numbers themselves carry the epoch, so nothing else has to be kept.
 
 use onelock_core::{Error, ErrorKind, Result};
+use redis::InfoDict;
 
 /// How many numbers an epoch has, as a power of two, in each bucket.
 const SHIFT: u32 = 36;
@@ -25,21 +26,16 @@ pub(crate) struct FailoverEpoch {
 }
 
 impl FailoverEpoch {
-    pub(crate) fn new(epoch: u64, replication: &str) -> Result<Self> {
+    pub(crate) fn new(epoch: u64, replication: &InfoDict) -> Result<Self> {
         if epoch >= EPOCHS {
             let text = format!("failover epoch {epoch} is past {EPOCHS}: its tokens cannot be written");
             return Err(Error::new(ErrorKind::Full, text));
         }
-        let replid = field(replication, "master_replid").filter(|id| !id.is_empty());
+        let replid = replication.get("master_replid").filter(|id: &String| !id.is_empty());
         let replid =
             replid.ok_or_else(|| Error::new(ErrorKind::Protocol, "the server has no replication id"))?;
-        Ok(Self { floor: START + (epoch << SHIFT), replid: replid.to_owned() })
+        Ok(Self { floor: START + (epoch << SHIFT), replid })
     }
-}
-
-/// A field of an `INFO` answer.
-pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 #[cfg(test)]
@@ -48,12 +44,12 @@ mod tests {
 
     #[test]
     fn a_later_epoch_starts_above_all_numbers_of_the_one_before() {
-        let fence =
-            |epoch| FailoverEpoch::new(epoch, "role:master\r\nmaster_replid:ab\r\nmaster_replid2:cd\r\n");
+        let info = InfoDict::new("role:master\r\nmaster_replid:ab\r\nmaster_replid2:cd\r\n");
+        let fence = |epoch| FailoverEpoch::new(epoch, &info);
         assert_eq!(fence(0).unwrap(), FailoverEpoch { floor: START, replid: "ab".into() });
         assert_eq!(fence(3).unwrap().floor, (1 << 47) + (3 << 36));
         assert!(fence(EPOCHS - 1).unwrap().floor + (1 << SHIFT) <= 1 << 52);
         assert_eq!(fence(EPOCHS).unwrap_err().kind(), ErrorKind::Full);
-        assert!(FailoverEpoch::new(1, "role:master").is_err());
+        assert!(FailoverEpoch::new(1, &InfoDict::new("role:master")).is_err());
     }
 }

@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 
 use onelock_core::{Error, ErrorKind, Host, Result};
-use redis::Value;
 
 use super::majority::majority;
 use crate::config::RedisConfig;
 use crate::connection::socket;
-use crate::{error, reply};
+use crate::error;
 
 /// The master and the epoch of the failover that made it one.
 #[derive(Debug)]
@@ -39,11 +38,10 @@ async fn ask(config: &RedisConfig, host: &Host, name: &str) -> Result<Master> {
     for verb in ["MASTER", "GET-MASTER-ADDR-BY-NAME", "MASTER"] {
         asked.cmd("SENTINEL").arg(verb).arg(name);
     }
-    let answers = sentinel.requests.send_packed_commands(&asked, 0, 3).await;
-    let answers = answers.map_err(|e| error::from_redis(&e))?;
-    let answers = answers.into_iter().map(error::sound).collect::<Result<_>>()?;
     type Said = HashMap<String, String>;
-    let (before, address, after): (Said, Option<(String, u16)>, Said) = reply::read(Value::Array(answers))?;
+    let answers = asked.query_async(&mut sentinel.requests).await;
+    let (before, address, after): (Said, Option<(String, u16)>, Said) =
+        answers.map_err(|e| error::from_redis(&e))?;
     let unavailable = |text| Error::new(ErrorKind::Unavailable, text);
     let epoch = |said: &Said| said.get("config-epoch").and_then(|epoch| epoch.parse().ok());
     let (host, port) = address.ok_or_else(|| unavailable("it knows no address of the master"))?;

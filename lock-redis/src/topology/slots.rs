@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use onelock_core::{Error, ErrorKind, Host, Result};
-use redis::Value;
+use redis::{InfoDict, Value};
 
 use crate::connection::Connection;
-use crate::reply;
-use crate::topology::epoch::field;
 
 /// Slots that one node serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,14 +37,16 @@ pub(crate) struct ClusterView {
 
 /// Asks a node.
 pub(crate) async fn view(connection: &Arc<Connection>) -> Result<ClusterView> {
-    let [info, slots] = connection.commands([&["CLUSTER", "INFO"], &["CLUSTER", "SLOTS"]]).await?;
-    let (info, slots): (String, Vec<Value>) = (reply::read(info)?, reply::read(slots)?);
+    let ask = |what| redis::cmd("CLUSTER").arg(what).to_owned();
+    let (info, slots) = (ask("INFO"), ask("SLOTS"));
+    let (info, slots): (InfoDict, Vec<Value>) =
+        tokio::try_join!(connection.query(&info), connection.query(&slots))?;
     let nonsense = || Error::new(ErrorKind::Protocol, "the node says nothing sensible about its cluster");
-    let epoch = field(&info, "cluster_current_epoch").and_then(|epoch| epoch.parse().ok());
     let ranges: Option<Vec<_>> = slots.iter().map(|part| range(part, &connection.host)).collect();
-    let (epoch, mut ranges) = (epoch.ok_or_else(nonsense)?, ranges.ok_or_else(nonsense)?);
+    let (epoch, mut ranges) =
+        (info.get("cluster_current_epoch").ok_or_else(nonsense)?, ranges.ok_or_else(nonsense)?);
     ranges.sort_by_key(|range| range.first);
-    Ok(ClusterView { serves: field(&info, "cluster_state") == Some("ok"), epoch, ranges })
+    Ok(ClusterView { serves: info.get::<String>("cluster_state").as_deref() == Some("ok"), epoch, ranges })
 }
 
 /// First slot, last slot, the master, its replicas.
