@@ -38,7 +38,7 @@ pub(crate) async fn rights(
                 .arg(channel);
             (command, format!(" on the keys {prefix}:* or the channels {prefix}:inbox:*, or"))
         } else {
-            let mut command = scripts::PROBE.call(&[]);
+            let mut command = scripts::PROBE.call(&[] as &[&str]);
             command.arg(PLAIN_TRIED).arg(format!("{prefix}onelock-probe:{{{bucket}}}:{id}"));
             (command, String::new())
         };
