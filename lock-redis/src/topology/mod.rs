@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::toolkit::{Mutex, SingleFlight};
-use onelock_core::{Error, ErrorKind, Host, Result};
+use onelock_core::{Error, ErrorKind, Result};
 use redis::Cmd;
 use tokio::time::{Instant, sleep};
 
@@ -82,9 +82,9 @@ impl Servers {
         let (mut node, mut asking, mut redirects) = (self.owner(slot).await?, false, 0);
         loop {
             let answer = self.noted(node.ask(script, command, asking).await)?;
+            let is_last = !self.are_many() || Instant::now() >= until || !patient && answer.is_partial();
             // Each of these answers means that nothing was done.
-            let redirect = self.redirect(&answer, &node.host).filter(|_| Instant::now() < until);
-            let Some(redirect) = redirect.filter(|to| patient || *to != Redirect::Partial) else {
+            let Some(redirect) = Redirect::of(&answer.value, &node.host).filter(|_| !is_last) else {
                 return Ok(answer);
             };
             asking = matches!(redirect, Redirect::Ask(_));
@@ -93,18 +93,14 @@ impl Servers {
             }
             // More often than where a slot has moved, and is on its way from there, nodes send it to each other.
             redirects += 1;
-            if redirects > 2 || matches!(redirect, Redirect::Partial | Redirect::Later) {
+            if redirects > 2 || redirect == Redirect::Later {
                 sleep(PAUSE).await;
             }
             node = match redirect {
                 Redirect::Moved(there) | Redirect::Ask(there) => self.node(there)?,
-                Redirect::Partial | Redirect::Later => self.owner(slot).await?,
+                Redirect::Later => self.owner(slot).await?,
             };
         }
-    }
-
-    fn redirect(&self, answer: &Answer, here: &Host) -> Option<Redirect> {
-        Redirect::of(&answer.value, here).filter(|_| self.are_many())
     }
 
     /// Calls the first of these scripts for a line, or each time that only some of its keys are there the next. What can be done

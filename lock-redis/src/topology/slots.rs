@@ -69,9 +69,7 @@ pub(crate) enum Redirect {
     Moved(Host),
     /// It is on its way there: ask there, this once.
     Ask(Host),
-    /// It is on its way, and only some of the keys are here: those that are may be served.
-    Partial,
-    /// Nowhere, for the moment.
+    /// Nowhere, for the moment; or it is on its way, and only some of the keys are here.
     Later,
 }
 
@@ -87,8 +85,7 @@ impl Redirect {
         match e.code() {
             "MOVED" => there().map(Self::Moved),
             "ASK" => there().map(Self::Ask),
-            "TRYAGAIN" => Some(Self::Partial),
-            "CLUSTERDOWN" => Some(Self::Later),
+            "TRYAGAIN" | "CLUSTERDOWN" => Some(Self::Later),
             _ => None,
         }
     }
@@ -131,7 +128,7 @@ mod tests {
         assert_eq!(redirect("ASK 3999 ::1:6381"), Some(Redirect::Ask(Host::new("::1", 6381))));
         assert_eq!(
             redirect("TRYAGAIN Multiple keys request during rehashing of slot"),
-            Some(Redirect::Partial)
+            Some(Redirect::Later)
         );
         assert_eq!(redirect("CLUSTERDOWN The cluster is down"), Some(Redirect::Later));
         for other in ["MOVED", "MOVED 3999 h", "ERR no", "READONLY no", "CROSSSLOT no"] {
