@@ -12,38 +12,41 @@ pub(crate) struct Script {
     pub(crate) fenced: bool,
     /// Whether replicas must have what it wrote, where that is asked for.
     pub(crate) counts: bool,
+    /// Whether it is asked again while only some of its keys are on the node: else that is its answer.
+    pub(crate) patient: bool,
 }
 
 macro_rules! scripts {
-    ($($name:ident $file:literal $fenced:literal $counts:literal;)+) => {
+    ($($name:ident $file:literal $fenced:literal $counts:literal $patient:literal;)+) => {
         $(pub(crate) static $name: Script = Script {
             text: LazyLock::new(|| whole(include_str!(concat!("scripts/", $file, ".lua")))),
             fenced: $fenced,
             counts: $counts,
+            patient: $patient,
         };)+
         /// Loaded on every new connection.
         pub(crate) static ALL: &[&Script] = &[$(&$name),+];
     };
 }
 
-// Its file, whether it is fenced, whether it counts.
+// Its file, whether it is fenced, whether it counts, whether it is patient: what is renewed, released or listed is asked again anyhow.
 scripts! {
-    ACQUIRE "acquire" true true;
-    RENEW "renew" false true;
-    RENEW_PART "renew_part" false true;
-    RELEASE "release" false false;
-    RELEASE_PART "release_part" false false;
-    RAISE "raise" false true;
-    INSPECT "inspect" false false;
-    EVICT "evict" false true;
-    COUNT "count" false false;
-    PROBE "probe" false false;
-    PLAIN_ACQUIRE "plain_acquire" true true;
-    PLAIN_RENEW "plain_renew" false true;
-    PLAIN_RELEASE "plain_release" false false;
-    PLAIN_EVICT "plain_release" false true;
-    PLAIN_INSPECT "plain_inspect" false false;
-    GATE "gate" false false;
+    ACQUIRE "acquire" true true true;
+    RENEW "renew" false true false;
+    RENEW_PART "renew_part" false true false;
+    RELEASE "release" false false false;
+    RELEASE_PART "release_part" false false false;
+    RAISE "raise" false true true;
+    INSPECT "inspect" false false true;
+    EVICT "evict" false true true;
+    COUNT "count" false false false;
+    PROBE "probe" false false true;
+    PLAIN_ACQUIRE "plain_acquire" true true true;
+    PLAIN_RENEW "plain_renew" false true false;
+    PLAIN_RELEASE "plain_release" false false false;
+    PLAIN_EVICT "plain_release" false true true;
+    PLAIN_INSPECT "plain_inspect" false false true;
+    GATE "gate" false false true;
 }
 
 /// A script, and how many of a line's keys it takes.

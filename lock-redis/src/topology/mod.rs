@@ -67,22 +67,12 @@ impl Servers {
         script: &'static Script,
         command: &Cmd,
     ) -> Result<Answer> {
-        self.ask(slot, script, command, true).await
-    }
-
-    /// The same; unless it is `patient`, it is an answer that only some of the keys are there.
-    async fn ask(
-        self: &Arc<Self>,
-        slot: u16,
-        script: &'static Script,
-        command: &Cmd,
-        patient: bool,
-    ) -> Result<Answer> {
         let until = Instant::now() + self.config.request_timeout;
         let (mut node, mut asking, mut redirects) = (self.owner(slot).await?, false, 0);
         loop {
             let answer = self.noted(node.ask(script, command, asking).await)?;
-            let is_last = !self.are_many() || Instant::now() >= until || !patient && answer.is_partial();
+            let is_last =
+                !self.are_many() || Instant::now() >= until || !script.patient && answer.is_partial();
             // Each of these answers means that nothing was done.
             let Some(redirect) = Redirect::of(&answer.value, &node.host).filter(|_| !is_last) else {
                 return Ok(answer);
@@ -115,7 +105,7 @@ impl Servers {
         for (script, count) in ways {
             let mut command = script.call(&line.line[..*count]);
             add(&mut command);
-            answer = self.ask(line.slot(), script, &command, false).await;
+            answer = self.call(line.slot(), script, &command).await;
             if !answer.as_ref().is_ok_and(Answer::is_partial) {
                 break;
             }
@@ -146,7 +136,7 @@ impl Servers {
             batch.iter().for_each(|i| add(*i, &mut command));
             let (this, nth, slot) = (Arc::clone(self), answers.len(), slot(&batch[0]));
             // A task of its own: one that stands still keeps no other's answers, and is found not to answer all the same.
-            let asked = tokio::spawn(async move { (nth, this.ask(slot, script, &command, false).await) });
+            let asked = tokio::spawn(async move { (nth, this.call(slot, script, &command).await) });
             sent.push(async move { asked.await.map_err(|_| late()) });
             answers.push((batch.to_vec(), Err(late())));
         }
