@@ -104,13 +104,11 @@ impl Backend for RedisBackend {
         }
         let (channel, unanswered) = (self.inbox.channel(), &self.unanswered);
         let result = acquire::acquire(&self.servers, &self.keys, channel, unanswered, request).await;
-        // A waiter keeps its place, and so does one of which nobody knows whether it waits: until its release.
-        let may_wait = match &result {
-            Ok(standing) => matches!(standing, Standing::Waiting(_)),
-            Err(e) => e.is_unclear(),
-        };
-        if request.queue && !may_wait {
-            self.inbox.forget(request.holder);
+        match &result {
+            // A waiter keeps its place, and so does one of which nobody knows whether it waits: until its release.
+            Ok(Standing::Waiting(_)) => {}
+            Err(e) if e.is_unclear() => {}
+            _ => self.inbox.forget(request.holder),
         }
         result
     }

@@ -105,9 +105,7 @@ impl Script {
 
     /// The command that makes the server know this script.
     pub(crate) fn load(&self) -> Cmd {
-        let mut command = Cmd::new();
-        command.arg("SCRIPT").arg("LOAD").arg(&self.text.0);
-        command
+        redis::cmd("SCRIPT").arg("LOAD").arg(&self.text.0).to_owned()
     }
 }
 
