@@ -92,9 +92,6 @@ impl Servers {
             let text = format!("no node of the cluster serves slot {slot} now");
             return Err(Error::new(ErrorKind::Unavailable, text));
         };
-        if let Some(node) = map.connections.get(&range.host) {
-            return Ok(Arc::clone(node));
-        }
         let host = range.host.clone();
         drop(map);
         self.node(host)
@@ -105,8 +102,8 @@ impl Servers {
         if map.closed {
             return Err(closed());
         }
-        let new = || Connection::new(&self.config, host.clone(), &self.inbox);
-        Ok(Arc::clone(map.connections.entry(host.clone()).or_insert_with(new)))
+        let new = |host: &Host| Connection::new(&self.config, host.clone(), &self.inbox);
+        Ok(Arc::clone(map.connections.entry(host).or_insert_with_key(new)))
     }
 
     async fn read_map(&self) -> Result<()> {
