@@ -1,7 +1,7 @@
 //! Opens a connection: finds the server, subscribes the inbox, loads the scripts, learns the epoch of its numbers.
 
 use onelock_core::{Error, ErrorKind, Host, Result};
-use redis::{AsyncConnectionConfig, Cmd, InfoDict, Pipeline, PushInfo};
+use redis::{AsyncConnectionConfig, InfoDict, Pipeline, PushInfo};
 
 use super::socket::{self, Socket};
 use crate::config::{RedisConfig, Topology};
@@ -35,13 +35,11 @@ pub(super) async fn open(
         load.add_command(script.load()).ignore();
     }
     // A node's id before its epoch: promoted in between it has another id, so that its joins fail and the next connection asks anew.
-    let asked: &[&[&str]] = match config.topology {
-        Topology::Single => &[],
-        Topology::Sentinel { .. } => &[&["INFO", "replication"]],
-        Topology::Cluster => &[&["INFO", "replication"], &["CLUSTER", "INFO"]],
-    };
-    for words in asked {
-        load.add_command(Cmd::new().arg(*words).to_owned());
+    if config.topology != Topology::Single {
+        load.cmd("INFO").arg("replication");
+    }
+    if config.topology == Topology::Cluster {
+        load.cmd("CLUSTER").arg("INFO");
     }
     let (mut subscriber, mut loader) = (socket.requests.clone(), socket.requests.clone());
     let subscribe = async {
@@ -51,18 +49,12 @@ pub(super) async fn open(
     let (subscribed, loaded) = tokio::join!(subscribe, load.query_async(&mut loader));
     subscribed.map_err(|e| error::from_redis(&e))?;
     let said: Vec<InfoDict> = loaded.map_err(|e| error::from_redis(&e))?;
-    let fence = match (&said[..], epoch) {
-        ([], None) => None,
-        ([replication], Some(_)) if replication.get::<String>("role").as_deref() != Some("master") => {
-            let text = format!("the sentinels name {host}, which is not a master (yet, or any more)");
-            return Err(Error::new(ErrorKind::Unavailable, text));
-        }
-        ([replication], Some(epoch)) => Some(FailoverEpoch::new(epoch, replication)?),
-        ([replication, cluster], None) => {
-            let silent = || Error::new(ErrorKind::Protocol, "the node does not say its epoch");
-            Some(FailoverEpoch::new(cluster.get("cluster_my_epoch").ok_or_else(silent)?, replication)?)
-        }
-        _ => return Err(error::miscounted()),
-    };
-    Ok((socket, fence))
+    let Some(replication) = said.first() else { return Ok((socket, None)) };
+    if epoch.is_some() && replication.get::<String>("role").as_deref() != Some("master") {
+        let text = format!("the sentinels name {host}, which is not a master (yet, or any more)");
+        return Err(Error::new(ErrorKind::Unavailable, text));
+    }
+    let silent = || Error::new(ErrorKind::Protocol, "the node does not say its epoch");
+    let epoch = epoch.or_else(|| said.get(1)?.get("cluster_my_epoch")).ok_or_else(silent)?;
+    Ok((socket, Some(FailoverEpoch::new(epoch, replication)?)))
 }
