@@ -10,6 +10,8 @@ use futures_util::stream::FuturesUnordered;
 use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::aio::{AsyncStream, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo};
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -41,26 +43,32 @@ pub(crate) async fn open(
     let failed = |e| error::from_redis(&e);
     let mut task = JoinSet::new();
     let requests = if let Some(client) = &config.client {
-        by_client(client.get(), &settings).await.map_err(failed)?
+        // As the application's client connects, but in the protocol in which pushes come.
+        let info = client.get().get_connection_info().clone();
+        let spoken = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let client = Client::open(info.set_redis_settings(spoken)).map_err(failed)?;
+        client.get_multiplexed_async_connection_with_config(&settings).await.map_err(failed)?
     } else {
-        let (credentials, stream) = (credentials(config).await?, dial(config, host).await?);
+        let credentials = credentials(config).await?;
+        let stream: Pin<Box<dyn AsyncStream + Send>> = match config.tls {
+            #[cfg(feature = "tls")]
+            true => Box::pin(tls::connect(config, host).await?),
+            #[cfg(unix)]
+            _ if host.is_socket() => {
+                Box::pin(UnixStream::connect(&host.host).await.map_err(|e| unreachable(host, &e))?)
+            }
+            #[cfg(not(unix))]
+            _ if host.is_socket() => {
+                return Err(Error::new(ErrorKind::Unsupported, "this system has no Unix sockets"));
+            }
+            _ => Box::pin(tcp(host).await.map_err(|e| unreachable(host, &e))?),
+        };
         let connected = MultiplexedConnection::new_with_config(&credentials, stream, settings).await;
         let (requests, driver) = connected.map_err(failed)?;
         task.spawn(driver);
         requests
     };
     Ok(Socket { requests, _task: Arc::new(task) })
-}
-
-/// Connects as the application's client does, but in the protocol in which pushes come.
-async fn by_client(
-    client: &Client,
-    settings: &AsyncConnectionConfig,
-) -> redis::RedisResult<MultiplexedConnection> {
-    let info = client.get_connection_info().clone();
-    let spoken = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    let client = Client::open(info.set_redis_settings(spoken))?;
-    client.get_multiplexed_async_connection_with_config(settings).await
 }
 
 async fn credentials(config: &RedisConfig) -> Result<RedisConnectionInfo> {
@@ -85,32 +93,12 @@ async fn credentials(config: &RedisConfig) -> Result<RedisConnectionInfo> {
     Ok(settings)
 }
 
-/// The socket of this path, or the first address of the host that answers, with TLS where it is asked for.
-#[cfg_attr(
-    not(feature = "tls"),
-    expect(unused_variables, reason = "without the feature TLS was refused before")
-)]
-async fn dial(config: &RedisConfig, host: &Host) -> Result<Pin<Box<dyn AsyncStream + Send>>> {
-    let failed =
-        |e: std::io::Error| Error::new(ErrorKind::Unavailable, format!("{host} cannot be reached: {e}"));
-    if host.is_socket() {
-        #[cfg(unix)]
-        return Ok(Box::pin(tokio::net::UnixStream::connect(&host.host).await.map_err(failed)?));
-        #[cfg(not(unix))]
-        return Err(Error::new(ErrorKind::Unsupported, "this system has no Unix sockets"));
-    }
-    // What its settings lack is an error before any I/O.
-    #[cfg(feature = "tls")]
-    let connector = config.tls.then(|| tls::connector(config)).transpose()?;
-    let stream = tcp(host).await.map_err(failed)?;
-    #[cfg(feature = "tls")]
-    if let Some(connector) = connector {
-        return Ok(Box::pin(tls::connect(connector, &host.host, stream).await?));
-    }
-    Ok(Box::pin(stream))
+pub(super) fn unreachable(host: &Host, error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{host} cannot be reached: {error}"))
 }
 
-async fn tcp(host: &Host) -> std::io::Result<TcpStream> {
+/// The first address of the host that answers.
+pub(super) async fn tcp(host: &Host) -> std::io::Result<TcpStream> {
     let stream = first(lookup_host((host.host.as_str(), host.port)).await?).await?;
     stream.set_nodelay(true)?;
     // Both find a peer that vanished while nothing is sent; what is sent has its own timeout.

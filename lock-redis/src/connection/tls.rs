@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use onelock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Host, Result};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
@@ -13,22 +13,21 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::socket::{tcp, unreachable};
 use crate::config::{RedisConfig, bad};
 
-/// Speaks TLS on a new connection to `host`.
-pub(crate) async fn connect(
-    connector: TlsConnector,
-    host: &str,
-    stream: TcpStream,
-) -> Result<TlsStream<TcpStream>> {
-    let name = ServerName::try_from(host.to_owned())
-        .map_err(|_| bad(format!("{host:?} is no name that a certificate can have")))?;
+/// Speaks TLS on a new connection to `host`. What the settings lack is an error before any I/O.
+pub(super) async fn connect(config: &RedisConfig, host: &Host) -> Result<TlsStream<TcpStream>> {
+    let connector = connector(config)?;
+    let name = ServerName::try_from(host.host.clone())
+        .map_err(|_| bad(format!("{:?} is no name that a certificate can have", host.host)))?;
+    let stream = tcp(host).await.map_err(|e| unreachable(host, &e))?;
     let connected = connector.connect(name, stream).await;
     connected.map_err(|e| Error::new(ErrorKind::Unavailable, format!("no TLS with the server: {e}")))
 }
 
 /// The settings of a new connection. The files are read each time, so that new certificates are used.
-pub(crate) fn connector(config: &RedisConfig) -> Result<TlsConnector> {
+fn connector(config: &RedisConfig) -> Result<TlsConnector> {
     let provider = provider()?;
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
