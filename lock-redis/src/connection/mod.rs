@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::config::RedisConfig;
-use crate::error::{self, closed};
+use crate::error;
 use crate::reply::Answer;
 use crate::scripts::Script;
 use crate::topology::epoch::FailoverEpoch;
@@ -50,7 +50,6 @@ struct State {
     /// How long after the beginning of an attempt the next one begins at the least, and when.
     pause: Duration,
     until: Option<Instant>,
-    closed: bool,
 }
 
 /// A socket in use, and which one it is.
@@ -209,11 +208,11 @@ impl Connection {
 
     /// The connection in use, or a new one. Where there is none, what was to be sent never left.
     async fn live(self: &Arc<Self>) -> Result<Live> {
-        let live = match self.current().transpose() {
-            Some(live) => live,
-            None => Box::pin(self.connected()).await,
-        };
-        live.map_err(Error::unsent)
+        let live = self.state.lock().live.clone();
+        match live {
+            Some(live) => Ok(live),
+            None => Box::pin(self.connected()).await.map_err(Error::unsent),
+        }
     }
 
     async fn connected(self: &Arc<Self>) -> Result<Live> {
@@ -226,17 +225,15 @@ impl Connection {
         connected.await.unwrap_or_else(gone)
     }
 
-    fn current(&self) -> Result<Option<Live>> {
-        let state = self.state.lock();
-        if state.closed { Err(closed()) } else { Ok(state.live.clone()) }
-    }
-
     /// Connects, but not at once after a failure.
     async fn reconnect(self: &Arc<Self>) -> Result<Live> {
-        if let Some(live) = self.current()? {
+        let (live, until) = {
+            let state = self.state.lock();
+            (state.live.clone(), state.until)
+        };
+        if let Some(live) = live {
             return Ok(live);
         }
-        let until = self.state.lock().until;
         if let Some(until) = until {
             sleep_until(until).await;
         }
@@ -258,11 +255,7 @@ impl Connection {
         };
         let (socket, fence) = open::open(&self.config, &self.host, self.inbox.channel(), pushed).await?;
         let live = Live { socket, number, fence: fence.map(Arc::new), waits: Arc::default() };
-        let mut state = self.state.lock();
-        if state.closed {
-            return Err(closed());
-        }
-        state.live = Some(live.clone());
+        self.state.lock().live = Some(live.clone());
         Ok(live)
     }
 
@@ -280,11 +273,5 @@ impl Connection {
         if dropped.is_some() {
             self.inbox.connection_lost();
         }
-    }
-
-    /// Ends the connection of a client that is closed.
-    pub(crate) fn close(&self) {
-        let mut state = self.state.lock();
-        (state.closed, state.live) = (true, None);
     }
 }

@@ -41,9 +41,9 @@ impl SlotMap {
         Self { ranges: one.cloned().map(Range::all).into_iter().collect(), ..Self::default() }
     }
 
+    /// Each connection ends with the last call that is under way on it.
     pub(super) fn close(&mut self) {
-        self.closed = true;
-        self.connections.values().for_each(|node| node.close());
+        (self.closed, self.connections) = (true, BTreeMap::new());
     }
 }
 
