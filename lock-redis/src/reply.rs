@@ -43,7 +43,7 @@ impl Answer {
 
 /// Whole milliseconds, as the scripts take them, rounded up. Bounded far above what the core allows: the sum of two and the clock
 /// stays far below 2^53.
-fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     time.as_nanos().div_ceil(1_000_000).min(1 << 45) as u64
 }
 

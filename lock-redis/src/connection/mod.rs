@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::config::RedisConfig;
 use crate::error;
-use crate::reply::Answer;
+use crate::reply::{self, Answer};
 use crate::scripts::Script;
 use crate::topology::epoch::FailoverEpoch;
 use crate::wait::Inbox;
@@ -59,7 +59,7 @@ struct Live {
     number: u64,
     fence: Option<Arc<FailoverEpoch>>,
     /// Waits for replicas. Each call that is under way has it: how many there are is read off its count.
-    waits: Arc<SingleFlight<Result<Value>>>,
+    waits: Arc<SingleFlight<Result<i64>>>,
 }
 
 impl Connection {
@@ -101,7 +101,7 @@ impl Connection {
                 continue;
             }
             // A replica, also one that loads, or a master whose replicas have left it: the name may lead to another server by now.
-            if said(&["READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED"]) {
+            if said(&["READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS"]) {
                 self.drop_connection(live.number);
             }
             return Ok(answer);
@@ -142,30 +142,26 @@ impl Connection {
             return Ok(Answer { value, short: None });
         }
         let waited = match values.next() {
-            Some(waited) => waited,
-            None => self.waited(live).await?,
+            Some(waited) => error::sound(waited).and_then(reply::read),
+            None => self.waited(live).await,
         };
-        if let Value::Int(acknowledged) = waited {
-            return Ok(Answer { value, short: (acknowledged < i64::from(replicas)).then_some(acknowledged) });
-        }
         // Whether replicas have it is not known, whatever the error says of itself.
-        match error::sound(waited.clone()) {
-            Err(error) if error.is_unclear() => Ok(Answer { value: waited, short: None }),
-            Err(error) => Err(Error::new(ErrorKind::Protocol, error.to_string())),
-            Ok(_) => Err(Error::new(ErrorKind::Protocol, "WAIT did not answer with a number")),
-        }
+        let unclear =
+            |e: Error| if e.is_unclear() { e } else { Error::new(ErrorKind::Protocol, e.to_string()) };
+        let had = waited.map_err(unclear)?;
+        Ok(Answer { value, short: (had < i64::from(replicas)).then_some(had) })
     }
 
     fn wait(&self) -> Cmd {
-        let longest = u64::try_from(self.config.replicas_timeout.as_millis()).unwrap_or(u64::MAX);
+        let longest = reply::millis(self.config.replicas_timeout);
         redis::cmd("WAIT").arg(self.config.replicas).arg(longest).to_owned()
     }
 
     /// The answer to a `WAIT` that is sent after this call, for all who ask meanwhile.
-    async fn waited(self: &Arc<Self>, live: &Live) -> Result<Value> {
+    async fn waited(self: &Arc<Self>, live: &Live) -> Result<i64> {
         let (this, mut on, wait) = (Arc::clone(self), live.clone(), self.wait());
         let wait = || async move {
-            let answer = pin!(on.socket.requests.send_packed_command(&wait));
+            let answer = pin!(wait.query_async(&mut on.socket.requests));
             this.sent(on.number, answer).await
         };
         let gone = || Err(Error::new(ErrorKind::Unavailable, "the runtime of the waiting task is gone"));
