@@ -6,7 +6,6 @@ use onelock_core::{Capabilities, Error, ErrorKind, Result};
 use redis::InfoDict;
 
 use crate::config::{Gate, Layout, RedisConfig, Topology, bad};
-use crate::connection::Connection;
 use crate::keys::slot;
 use crate::reply::{self, Answer};
 use crate::scripts;
@@ -71,9 +70,11 @@ pub(crate) async fn capabilities(
 ) -> Result<Capabilities> {
     let (mut durable, mut fencing) = (true, true);
     for (connection, _) in servers.all().await? {
-        let info = match info(&connection).await {
+        let info = match connection.query::<InfoDict>(&redis::cmd("INFO")).await {
+            Ok(info) => Some(info),
+            Err(e) if e.kind() == ErrorKind::Denied => None,
             Err(e) if servers.are_many() && e.is_retryable() => continue,
-            info => info?,
+            Err(e) => return Err(e),
         };
         let said = |name: &str| info.as_ref().and_then(|info| info.get::<String>(name));
         if config.gate == Gate::RunId && info.is_none() {
@@ -104,13 +105,4 @@ pub(crate) async fn capabilities(
     capabilities.fencing &= fencing;
     capabilities.raise &= fencing;
     Ok(capabilities.durable(durable))
-}
-
-/// What the server says about itself, where the user may ask.
-async fn info(connection: &Arc<Connection>) -> Result<Option<InfoDict>> {
-    match connection.query(&redis::cmd("INFO")).await {
-        Ok(info) => Ok(Some(info)),
-        Err(e) if e.kind() == ErrorKind::Denied => Ok(None),
-        Err(e) => Err(e),
-    }
 }
