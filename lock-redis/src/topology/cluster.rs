@@ -38,7 +38,7 @@ pub(super) struct SlotMap {
 impl SlotMap {
     /// One server serves all slots; without one, that is to be read.
     pub(super) fn of(one: Option<&Host>) -> Self {
-        Self { ranges: one.cloned().map(Range::all).into_iter().collect(), ..Self::default() }
+        Self { ranges: one.map(|host| (0..=u16::MAX, host.clone())).into_iter().collect(), ..Self::default() }
     }
 
     /// Each connection ends with the last call that is under way on it.
@@ -87,12 +87,12 @@ impl Servers {
     /// Who serves a slot, as far as is known.
     pub(super) fn at(&self, slot: u16) -> Result<Arc<Connection>> {
         let mut map = self.map.lock();
-        let Some(range) = map.ranges.iter().find(|range| range.holds(slot)) else {
+        let Some((_, host)) = map.ranges.iter().find(|(slots, _)| slots.contains(&slot)) else {
             map.good = false;
             let text = format!("no node of the cluster serves slot {slot} now");
             return Err(Error::new(ErrorKind::Unavailable, text));
         };
-        let host = range.host.clone();
+        let host = host.clone();
         drop(map);
         self.node(host)
     }
@@ -140,7 +140,7 @@ impl Servers {
     fn take_over(&self, view: ClusterView) {
         let mut map = self.map.lock();
         let changed = map.ranges != view.ranges;
-        map.connections.retain(|host, _| view.ranges.iter().any(|range| range.host == *host));
+        map.connections.retain(|host, _| view.ranges.iter().any(|(_, serves)| serves == host));
         map.ranges = view.ranges;
         drop(map);
         if changed {

@@ -1,5 +1,6 @@
 //! What a node of a cluster says about the cluster.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use onelock_core::{Error, ErrorKind, Host, Result};
@@ -7,23 +8,8 @@ use redis::{InfoDict, Value};
 
 use crate::connection::Connection;
 
-/// Slots that one node serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Range {
-    first: u16,
-    last: u16,
-    pub(crate) host: Host,
-}
-
-impl Range {
-    pub(crate) fn all(host: Host) -> Self {
-        Self { first: 0, last: u16::MAX, host }
-    }
-
-    pub(crate) fn holds(&self, slot: u16) -> bool {
-        (self.first..=self.last).contains(&slot)
-    }
-}
+/// Slots, and the node that serves them.
+pub(crate) type Range = (RangeInclusive<u16>, Host);
 
 /// The cluster in the eyes of one node.
 #[derive(Debug)]
@@ -45,7 +31,7 @@ pub(crate) async fn view(connection: &Arc<Connection>) -> Result<ClusterView> {
     let ranges: Option<Vec<_>> = slots.iter().map(|part| range(part, &connection.host)).collect();
     let (epoch, mut ranges) =
         (info.get("cluster_current_epoch").ok_or_else(nonsense)?, ranges.ok_or_else(nonsense)?);
-    ranges.sort_by_key(|range| range.first);
+    ranges.sort_by_key(|(slots, _)| *slots.start());
     Ok(ClusterView { serves: info.get::<String>("cluster_state").as_deref() == Some("ok"), epoch, ranges })
 }
 
@@ -59,7 +45,7 @@ fn range(part: &Value, here: &Host) -> Option<Range> {
     let host: Option<String> = redis::from_redis_value_ref(host).ok()?;
     let host = host.filter(|host| !matches!(&**host, "" | "?")).unwrap_or_else(|| here.host.clone());
     let number = |n: &i64| u16::try_from(*n).ok();
-    Some(Range { first: number(first)?, last: number(last)?, host: Host::new(host, number(port)?) })
+    Some((number(first)?..=number(last)?, Host::new(host, number(port)?)))
 }
 
 /// An answer that sends the caller elsewhere; the node has done nothing.
@@ -103,10 +89,9 @@ mod tests {
             Value::Array(vec![Value::Int(5), Value::Int(9), master, Value::Array(vec![])])
         };
         let read = range(&part(Value::BulkString(b"10.0.0.1".into()), 7), &here).unwrap();
-        assert_eq!(read, Range { first: 5, last: 9, host: Host::new("10.0.0.1", 7) });
-        assert!(read.holds(5) && read.holds(9) && !read.holds(4) && !read.holds(10));
+        assert_eq!(read, (5..=9, Host::new("10.0.0.1", 7)));
         for unknown in [Value::Nil, Value::BulkString(b"".into()), Value::BulkString(b"?".into())] {
-            assert_eq!(range(&part(unknown, 7), &here).unwrap().host, Host::new("h", 7));
+            assert_eq!(range(&part(unknown, 7), &here).unwrap().1, Host::new("h", 7));
         }
         for bad in [part(Value::Nil, -1), part(Value::Nil, 70_000), part(Value::Array(vec![]), 7), Value::Nil]
         {
