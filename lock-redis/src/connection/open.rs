@@ -20,8 +20,8 @@ pub(super) async fn open(
     let (host, epoch) = match &config.topology {
         Topology::Single | Topology::Cluster => (host.clone(), None),
         Topology::Sentinel { master } => {
-            let master = sentinel::find(config, master).await?;
-            (master.host, Some(master.epoch))
+            let (host, epoch) = sentinel::find(config, master).await?;
+            (host, Some(epoch))
         }
     };
     let settings =

@@ -9,27 +9,20 @@ use crate::config::RedisConfig;
 use crate::connection::socket;
 use crate::error;
 
-/// The master and the epoch of the failover that made it one.
-#[derive(Debug)]
-pub(crate) struct Master {
-    pub(crate) host: Host,
-    pub(crate) epoch: u64,
-}
-
-/// The newest master that the sentinels know.
+/// The newest master that the sentinels know, and the epoch of the failover that made it one.
 ///
 /// # Errors
 /// [`ErrorKind::Unavailable`] when no sentinel answers, or none knows the name.
-pub(crate) async fn find(config: &RedisConfig, name: &str) -> Result<Master> {
+pub(crate) async fn find(config: &RedisConfig, name: &str) -> Result<(Host, u64)> {
     let said = |host: &Host, e: Error| Error::new(e.kind(), format!("sentinel {host}: {e}"));
     let seeker = config.of_sentinels();
     let ask = async |host| ask(&seeker, host, name).await.map_err(|e| said(host, e));
     let answers = majority(config.hosts.iter().map(ask).collect()).await?;
-    let newest = answers.into_iter().max_by_key(|master| master.epoch);
+    let newest = answers.into_iter().max_by_key(|(_, epoch)| *epoch);
     newest.ok_or_else(|| Error::new(ErrorKind::Unavailable, "no sentinel answers"))
 }
 
-async fn ask(config: &RedisConfig, host: &Host, name: &str) -> Result<Master> {
+async fn ask(config: &RedisConfig, host: &Host, name: &str) -> Result<(Host, u64)> {
     let settings = redis::AsyncConnectionConfig::new();
     let mut sentinel = socket::open(config, host, settings).await?;
     // The address counts for the epoch that is the same before and after it was read. (`MASTER` itself has an address,
@@ -46,9 +39,7 @@ async fn ask(config: &RedisConfig, host: &Host, name: &str) -> Result<Master> {
     let epoch = |said: &Said| said.get("config-epoch").and_then(|epoch| epoch.parse().ok());
     let (host, port) = address.ok_or_else(|| unavailable("it knows no address of the master"))?;
     match (epoch(&before), epoch(&after)) {
-        (Some(before), Some(after)) if before == after => {
-            Ok(Master { host: Host::new(host, port), epoch: after })
-        }
+        (Some(before), Some(after)) if before == after => Ok((Host::new(host, port), after)),
         (Some(_), Some(_)) => Err(unavailable("a failover is under way")),
         _ => Err(Error::new(ErrorKind::Protocol, "its answer has no epoch")),
     }
