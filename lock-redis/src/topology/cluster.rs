@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Servers;
 use super::majority::majority;
-use super::slots::{ClusterView, Range, view};
+use super::slots::{Range, view};
 use crate::connection::Connection;
 use crate::error::closed;
 
@@ -119,11 +119,11 @@ impl Servers {
             Err(Error::new(ErrorKind::Unavailable, text))
         });
         self.map.lock().read = Some(Instant::now());
-        newest.map(|view| self.take_over(view)).inspect_err(|_| self.is_stale())
+        newest.map(|ranges| self.take_over(ranges)).inspect_err(|_| self.is_stale())
     }
 
     /// The newest view of the nodes in use, or else of those in the configuration.
-    async fn newest(&self) -> Result<ClusterView> {
+    async fn newest(&self) -> Result<Vec<Range>> {
         let known: Vec<_> = self.map.lock().connections.values().cloned().collect();
         let views = match majority(known.iter().map(view).collect()).await {
             Ok(views) => views,
@@ -133,15 +133,15 @@ impl Servers {
                 majority(seeds.iter().map(view).collect()).await?
             }
         };
-        let newest = views.into_iter().max_by_key(|view| (view.serves, view.epoch));
+        let newest = views.into_iter().max_by_key(|(age, _)| *age).map(|(_, ranges)| ranges);
         newest.ok_or_else(|| Error::new(ErrorKind::Unavailable, "no node of the cluster answers"))
     }
 
-    fn take_over(&self, view: ClusterView) {
+    fn take_over(&self, ranges: Vec<Range>) {
         let mut map = self.map.lock();
-        let changed = map.ranges != view.ranges;
-        map.connections.retain(|host, _| view.ranges.iter().any(|(_, serves)| serves == host));
-        map.ranges = view.ranges;
+        let changed = map.ranges != ranges;
+        map.connections.retain(|host, _| ranges.iter().any(|(_, serves)| serves == host));
+        map.ranges = ranges;
         drop(map);
         if changed {
             // A push may have been lost with the node that sent it.

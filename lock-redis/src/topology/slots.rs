@@ -11,18 +11,11 @@ use crate::connection::Connection;
 /// Slots, and the node that serves them.
 pub(crate) type Range = (RangeInclusive<u16>, Host);
 
-/// The cluster in the eyes of one node.
-#[derive(Debug)]
-pub(crate) struct ClusterView {
-    /// Whether it is in the part of the cluster that serves.
-    pub(crate) serves: bool,
-    /// The latest epoch it has heard of.
-    pub(crate) epoch: u64,
-    pub(crate) ranges: Vec<Range>,
-}
+/// How new a view of the cluster is: whether its node is in the part that serves, and the latest epoch it has heard of.
+pub(crate) type Age = (bool, u64);
 
-/// Asks a node.
-pub(crate) async fn view(connection: &Arc<Connection>) -> Result<ClusterView> {
+/// The cluster in the eyes of one node.
+pub(crate) async fn view(connection: &Arc<Connection>) -> Result<(Age, Vec<Range>)> {
     let ask = |what| redis::cmd("CLUSTER").arg(what).to_owned();
     let (info, slots) = (ask("INFO"), ask("SLOTS"));
     let (info, slots): (InfoDict, Vec<Value>) =
@@ -32,7 +25,8 @@ pub(crate) async fn view(connection: &Arc<Connection>) -> Result<ClusterView> {
     let (epoch, mut ranges) =
         (info.get("cluster_current_epoch").ok_or_else(nonsense)?, ranges.ok_or_else(nonsense)?);
     ranges.sort_by_key(|(slots, _)| *slots.start());
-    Ok(ClusterView { serves: info.get::<String>("cluster_state").as_deref() == Some("ok"), epoch, ranges })
+    let serves = info.get::<String>("cluster_state").as_deref() == Some("ok");
+    Ok(((serves, epoch), ranges))
 }
 
 /// First slot, last slot, the master, its replicas.
