@@ -19,11 +19,6 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    #[cfg(test)]
-    pub(crate) fn of(value: Value) -> Self {
-        Self { value, short: None }
-    }
-
     /// Whether only some of the keys are there.
     pub(crate) fn is_partial(&self) -> bool {
         error::has_code(&self.value, &["TRYAGAIN"])
@@ -169,7 +164,7 @@ mod tests {
     }
 
     fn answer(value: Value) -> Result<Answer> {
-        Ok(Answer::of(value))
+        Ok(Answer { value, short: None })
     }
 
     fn text(text: &str) -> Value {
