@@ -6,8 +6,9 @@ use onelock_core::toolkit::Unanswered;
 use onelock_core::{Error, ErrorKind, Renewal, Request, Result, Standing};
 
 use crate::keys::Keys;
+use crate::reply::{self, Answer};
 use crate::topology::Servers;
-use crate::{error, release, reply};
+use crate::{error, release};
 
 /// One script. What too few replicas have is given back.
 pub(crate) async fn acquire(
@@ -28,8 +29,8 @@ pub(crate) async fn acquire(
     command.arg([channel, " ", request.note.as_str()].concat()).arg(u16::from(request.epoch));
     let answered = servers.call(line.slot(), script, &command).await;
     unanswered.acquired(request, &answered);
-    let (answer, short) = answered?.joined()?;
-    let standing = reply::standing(answer, &asked)?;
+    let Answer { value, short } = answered?;
+    let standing = reply::standing(error::sound(value)?, &asked)?;
     match (standing, short) {
         (Standing::Busy(_), _) | (_, None) => Ok(standing),
         (_, Some(replicas)) => {

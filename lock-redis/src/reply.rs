@@ -24,15 +24,10 @@ impl Answer {
         error::has_code(&self.value, &["TRYAGAIN"])
     }
 
-    /// The value, and how many replicas had it where that was too few.
-    pub(crate) fn joined(self) -> Result<(Value, Option<i64>)> {
-        error::sound(self.value).map(|value| (value, self.short))
-    }
-
     /// The value, where enough replicas had it.
     pub(crate) fn value(self) -> Result<Value> {
-        let (value, short) = self.joined()?;
-        short.map_or(Ok(value), |replicas| Err(error::too_few(replicas)))
+        let value = error::sound(self.value)?;
+        self.short.map_or(Ok(value), |replicas| Err(error::too_few(replicas)))
     }
 }
 
