@@ -24,7 +24,6 @@ use crate::scripts::{Script, Way};
 use crate::wait::Inbox;
 use cluster::{PAUSE, SlotMap};
 use majority::some;
-use slots::Redirect;
 
 /// How many entries one script takes: enough to spread the cost of a call, few enough not to hold up others.
 const BATCH: usize = 64;
@@ -71,24 +70,23 @@ impl Servers {
         let (mut node, mut asking, mut redirects) = (self.owner(slot).await?, false, 0);
         loop {
             let answer = self.noted(node.ask(script, command, asking).await)?;
-            let is_last =
-                !self.are_many() || Instant::now() >= until || !script.patient && answer.is_partial();
-            // Each of these answers means that nothing was done.
-            let Some(redirect) = Redirect::of(&answer.value, &node.host).filter(|_| !is_last) else {
+            let is_redirect = self.are_many() && slots::is_redirect(&answer.value);
+            if !is_redirect || Instant::now() >= until || !script.patient && answer.is_partial() {
                 return Ok(answer);
-            };
-            asking = matches!(redirect, Redirect::Ask(_));
+            }
+            asking = error::has_code(&answer.value, &["ASK"]);
             if !asking {
                 self.is_stale();
             }
             // More often than where a slot has moved, and is on its way from there, nodes send it to each other.
             redirects += 1;
-            if redirects > 2 || redirect == Redirect::Later {
+            let there = slots::there(&answer.value, &node.host);
+            if redirects > 2 || there.is_none() {
                 sleep(PAUSE).await;
             }
-            node = match redirect {
-                Redirect::Moved(there) | Redirect::Ask(there) => self.node(there)?,
-                Redirect::Later => self.owner(slot).await?,
+            node = match there {
+                Some(host) => self.node(host)?,
+                None => self.owner(slot).await?,
             };
         }
     }

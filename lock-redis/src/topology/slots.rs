@@ -4,9 +4,10 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use onelock_core::{Error, ErrorKind, Host, Result};
-use redis::{InfoDict, Value};
+use redis::{InfoDict, RedisError, Value};
 
 use crate::connection::Connection;
+use crate::error;
 
 /// Slots, and the node that serves them.
 pub(crate) type Range = (RangeInclusive<u16>, Host);
@@ -42,33 +43,18 @@ fn range(part: &Value, here: &Host) -> Option<Range> {
     Some((number(first)?..=number(last)?, Host::new(host, number(port)?)))
 }
 
-/// An answer that sends the caller elsewhere; the node has done nothing.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Redirect {
-    /// The slot is served there.
-    Moved(Host),
-    /// It is on its way there: ask there, this once.
-    Ask(Host),
-    /// Nowhere, for the moment; or it is on its way, and only some of the keys are here.
-    Later,
+/// Whether an answer sends the caller elsewhere, or says to ask again later; the node has done nothing.
+pub(crate) fn is_redirect(answer: &Value) -> bool {
+    error::has_code(answer, &["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"])
 }
 
-impl Redirect {
-    /// What `here` has answered, whose host is meant where none is named.
-    pub(crate) fn of(answer: &Value, here: &Host) -> Option<Self> {
-        let Value::ServerError(e) = answer else { return None };
-        let there = || {
-            let (host, port) = e.details()?.split(' ').nth(1)?.rsplit_once(':')?;
-            let host = if host.is_empty() { &here.host } else { host.trim_matches(['[', ']']) };
-            Some(Host::new(host, port.parse().ok()?))
-        };
-        match e.code() {
-            "MOVED" => there().map(Self::Moved),
-            "ASK" => there().map(Self::Ask),
-            "TRYAGAIN" | "CLUSTERDOWN" => Some(Self::Later),
-            _ => None,
-        }
-    }
+/// Where it sends the caller, if anywhere. `here` has answered, whose host is meant where none is named.
+pub(crate) fn there(answer: &Value, here: &Host) -> Option<Host> {
+    let Value::ServerError(e) = answer else { return None };
+    let error = RedisError::from(e.clone());
+    let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+    let host = if host.is_empty() { &here.host } else { host.trim_matches(['[', ']']) };
+    Some(Host::new(host, port.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -97,22 +83,22 @@ mod tests {
     fn only_answers_that_send_elsewhere_do() {
         let redirect = |text: &str| {
             let error = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();
-            Redirect::of(&error, &Host::new("here", 1))
+            (is_redirect(&error), there(&error, &Host::new("here", 1)))
         };
-        assert_eq!(
-            redirect("MOVED 3999 127.0.0.1:6381"),
-            Some(Redirect::Moved(Host::new("127.0.0.1", 6381)))
-        );
-        assert_eq!(redirect("MOVED 3999 :6381"), Some(Redirect::Moved(Host::new("here", 6381))));
-        assert_eq!(redirect("ASK 3999 ::1:6381"), Some(Redirect::Ask(Host::new("::1", 6381))));
-        assert_eq!(
-            redirect("TRYAGAIN Multiple keys request during rehashing of slot"),
-            Some(Redirect::Later)
-        );
-        assert_eq!(redirect("CLUSTERDOWN The cluster is down"), Some(Redirect::Later));
-        for other in ["MOVED", "MOVED 3999 h", "ERR no", "READONLY no", "CROSSSLOT no"] {
-            assert_eq!(redirect(other), None, "{other}");
+        assert_eq!(redirect("MOVED 3999 127.0.0.1:6381"), (true, Some(Host::new("127.0.0.1", 6381))));
+        assert_eq!(redirect("MOVED 3999 :6381"), (true, Some(Host::new("here", 6381))));
+        assert_eq!(redirect("ASK 3999 ::1:6381"), (true, Some(Host::new("::1", 6381))));
+        for later in
+            ["TRYAGAIN Multiple keys request during rehashing of slot", "CLUSTERDOWN The cluster is down"]
+        {
+            assert_eq!(redirect(later), (true, None));
         }
-        assert_eq!(Redirect::of(&Value::Okay, &Host::new("here", 1)), None);
+        for nowhere in ["MOVED", "MOVED 3999 h"] {
+            assert_eq!(redirect(nowhere), (true, None), "{nowhere}");
+        }
+        for other in ["ERR no", "READONLY no", "CROSSSLOT no"] {
+            assert_eq!(redirect(other), (false, None), "{other}");
+        }
+        assert!(!is_redirect(&Value::Okay));
     }
 }
