@@ -13,8 +13,8 @@ pub(crate) fn from_redis(error: &RedisError) -> Error {
     if let Some([(_, said), ..]) = error.clone().into_server_errors().as_deref() {
         return from_server(said.code(), said.details().unwrap_or_default());
     }
-    // The driver's own text: it holds addresses and reasons, never a password.
-    let text = error.to_string();
+    // The driver's own text: it holds addresses and reasons, never a password. Of an answer that it cannot read it holds all.
+    let text: String = error.to_string().chars().take(300).collect();
     let (kind, text) = match (error.kind(), error.code()) {
         (Kind::AuthenticationFailed, _) => (ErrorKind::Denied, format!("{REFUSED}: {text}")),
         (Kind::RESP3NotSupported, _) => (ErrorKind::Unsupported, NO_RESP3.to_owned()),
