@@ -94,11 +94,6 @@ pub(crate) fn has_code(answer: &redis::Value, codes: &[&str]) -> bool {
     matches!(answer, redis::Value::ServerError(said) if codes.contains(&said.code()))
 }
 
-/// Of a client that is closed.
-pub(crate) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the connection to Redis was closed by this client")
-}
-
 pub(crate) fn miscounted() -> Error {
     Error::new(ErrorKind::Protocol, "the server gave another number of answers than asked for")
 }

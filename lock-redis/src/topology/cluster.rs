@@ -18,7 +18,6 @@ use super::Servers;
 use super::majority::majority;
 use super::slots::{Range, view};
 use crate::connection::Connection;
-use crate::error::closed;
 
 /// The shortest time between two reads of the slot map.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
@@ -100,7 +99,7 @@ impl Servers {
     pub(super) fn node(&self, host: Host) -> Result<Arc<Connection>> {
         let mut map = self.map.lock();
         if map.closed {
-            return Err(closed());
+            return Err(Error::new(ErrorKind::Closed, "the connection to Redis was closed by this client"));
         }
         let new = |host: &Host| Connection::new(&self.config, host.clone(), &self.inbox);
         Ok(Arc::clone(map.connections.entry(host).or_insert_with_key(new)))
