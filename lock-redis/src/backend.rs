@@ -80,7 +80,7 @@ impl RedisBackend {
         let inbox = Arc::new(Inbox::new(channel, config.replicas == 0));
         let servers = Servers::new(&config, &inbox);
         let capabilities = check::capabilities(&servers, &config, declared).await?;
-        check::rights(&servers, &config, &id, inbox.channel()).await?;
+        check::rights(&servers, &config, inbox.channel()).await?;
         let (keys, found) = (Keys::new(&config), Found::default());
         let unanswered = Unanswered::new(config.request_timeout);
         Ok(Self { config, keys, capabilities, inbox, servers, found, unanswered })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use onelock_core::{Capabilities, Error, ErrorKind, Result};
+use onelock_core::{Capabilities, Error, ErrorKind, HolderId, Result};
 use redis::InfoDict;
 
 use crate::config::{Gate, Layout, RedisConfig, Topology, bad};
@@ -18,14 +18,10 @@ const TRIED: &str = "time,exists S,incr S,set S 1 px 1,get S,del S,pexpiretime H
 const PLAIN_TRIED: &str = "time,set S 1 px 1,get S,incr S,pexpire S 1,pttl S,del S,pexpiretime S";
 
 /// Fails when an access list refuses a command the verbs need. In the plain layout keys are no part of it, because the user may
-/// be bound to those of the locks. `id` is part of the names of keys that nobody else uses.
-pub(crate) async fn rights(
-    servers: &Arc<Servers>,
-    config: &RedisConfig,
-    id: &str,
-    channel: &str,
-) -> Result<()> {
-    let prefix = &config.namespace;
+/// be bound to those of the locks.
+pub(crate) async fn rights(servers: &Arc<Servers>, config: &RedisConfig, channel: &str) -> Result<()> {
+    // Part of the names of keys that nobody else uses.
+    let (prefix, id) = (&config.namespace, HolderId::random()?.to_hex());
     for (_, bucket) in servers.all().await? {
         let key = |kind| format!("{prefix}:{{{bucket}}}:{kind}:{id}");
         let (h, z, s) = (key("h"), key("z"), key("s"));
