@@ -74,12 +74,7 @@ impl Connection {
     }
 
     /// Calls one script.
-    pub(crate) async fn ask(
-        self: &Arc<Self>,
-        script: &'static Script,
-        call: &Cmd,
-        asking: bool,
-    ) -> Result<Answer> {
+    pub(crate) async fn ask(self: &Arc<Self>, script: &Script, call: &Cmd, asking: bool) -> Result<Answer> {
         let mut again = 0;
         loop {
             let mut live = self.live().await?;
@@ -111,7 +106,7 @@ impl Connection {
     async fn piped(
         self: &Arc<Self>,
         live: &mut Live,
-        script: &'static Script,
+        script: &Script,
         call: &Cmd,
         asking: bool,
     ) -> Result<Answer> {

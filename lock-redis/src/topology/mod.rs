@@ -60,12 +60,7 @@ impl Servers {
     }
 
     /// Calls one script where the slot is served, wherever that is by now.
-    pub(crate) async fn call(
-        self: &Arc<Self>,
-        slot: u16,
-        script: &'static Script,
-        command: &Cmd,
-    ) -> Result<Answer> {
+    pub(crate) async fn call(self: &Arc<Self>, slot: u16, script: &Script, command: &Cmd) -> Result<Answer> {
         let until = Instant::now() + self.config.request_timeout;
         let (mut node, mut asking, mut redirects) = (self.owner(slot).await?, false, 0);
         loop {
@@ -95,7 +90,7 @@ impl Servers {
     /// in several ways is renewed or released: it is asked again anyhow, and must keep nobody waiting.
     pub(crate) async fn call_ways(
         self: &Arc<Self>,
-        ways: &'static [Way],
+        ways: &[Way],
         line: &LineKeys,
         add: impl Fn(&mut Cmd),
     ) -> Result<Answer> {
