@@ -228,9 +228,7 @@ impl Connection {
         };
         let this = Arc::downgrade(self);
         let pushed = move |push: PushInfo| {
-            if let Some(connection) = this.upgrade() {
-                connection.pushed(number, &push);
-            }
+            this.upgrade().map(|connection| connection.pushed(number, &push)).ok_or(redis::aio::SendError)
         };
         let (socket, fence) = open::open(&self.config, &self.host, self.inbox.channel(), pushed).await?;
         let live = Live { socket, number, fence: fence.map(Arc::new), waits: Arc::default() };

@@ -1,7 +1,8 @@
 //! Opens a connection: finds the server, subscribes the inbox, loads the scripts, learns the epoch of its numbers.
 
 use onelock_core::{Error, ErrorKind, Host, Result};
-use redis::{AsyncConnectionConfig, InfoDict, Pipeline, PushInfo};
+use redis::aio::AsyncPushSender;
+use redis::{AsyncConnectionConfig, InfoDict, Pipeline};
 
 use super::socket::{self, Socket};
 use crate::config::{RedisConfig, Topology};
@@ -15,7 +16,7 @@ pub(super) async fn open(
     config: &RedisConfig,
     host: &Host,
     channel: &str,
-    pushed: impl Fn(PushInfo) + Send + Sync + 'static,
+    pushed: impl AsyncPushSender,
 ) -> Result<(Socket, Option<FailoverEpoch>)> {
     let (host, epoch) = match &config.topology {
         Topology::Single | Topology::Cluster => (host.clone(), None),
@@ -24,11 +25,7 @@ pub(super) async fn open(
             (host, Some(epoch))
         }
     };
-    let settings =
-        AsyncConnectionConfig::new().set_pipeline_buffer_size(1024).set_push_sender(move |push: PushInfo| {
-            pushed(push);
-            Ok::<(), redis::aio::SendError>(())
-        });
+    let settings = AsyncConnectionConfig::new().set_pipeline_buffer_size(1024).set_push_sender(pushed);
     let socket = socket::open(config, &host, settings).await?;
     let mut load = Pipeline::with_capacity(scripts::ALL.len() + 3);
     for script in scripts::ALL {
