@@ -157,6 +157,8 @@ impl RedisConfig {
         let in_time = Duration::from_millis(1)..self.request_timeout;
         let is_sentinel = matches!(self.topology, Topology::Sentinel { .. });
         let nameless = matches!(&self.topology, Topology::Sentinel { master } if spaced(master));
+        let no_user = self.credentials.is_none() && self.username.is_none() && self.password.is_none();
+        let lone = |user: &Option<String>, password: &Option<Secret>| user.is_some() && password.is_none();
         let sentinels_own = self.sentinel_username.is_some() || self.sentinel_password.is_some();
         let tls_options =
             self.tls_insecure || self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
@@ -188,22 +190,15 @@ impl RedisConfig {
                 self.gate != Gate::None && !(single && line),
                 "a gate is for single servers that are members of a quorum, in the layout of a line",
             ),
-            (
-                (self.username.is_some() && self.password.is_none())
-                    || (self.sentinel_username.is_some() && self.sentinel_password.is_none()),
-                "a user without a password",
-            ),
+            (lone(&self.username, &self.password), "a user without a password"),
+            (lone(&self.sentinel_username, &self.sentinel_password), "a user without a password"),
             (
                 tls_options && !self.tls,
                 "the options that start with tls need a URL of TLS, such as rediss://",
             ),
             (self.tls && self.is_socket(), "a Unix socket has no TLS"),
             (
-                self.client.is_some()
-                    && (!single
-                        || self.credentials.is_some()
-                        || self.username.is_some()
-                        || self.password.is_some()),
+                self.client.is_some() && !(single && no_user),
                 "a client of the application's leads to one server, and has its user and password",
             ),
         ];
