@@ -80,7 +80,7 @@ impl RedisBackend {
         let inbox = Arc::new(Inbox::new(channel, config.replicas == 0));
         let servers = Servers::new(&config, &inbox);
         let capabilities = check::capabilities(&servers, &config, declared).await?;
-        check::rights(&servers, &config, inbox.channel()).await?;
+        check::rights(&servers, &config, &inbox.channel).await?;
         let (keys, found) = (Keys::new(&config), Found::default());
         let unanswered = Unanswered::new(config.request_timeout);
         Ok(Self { config, keys, capabilities, inbox, servers, found, unanswered })
@@ -102,7 +102,7 @@ impl Backend for RedisBackend {
         if request.queue {
             self.inbox.expect(request.holder);
         }
-        let (channel, unanswered) = (self.inbox.channel(), &self.unanswered);
+        let (channel, unanswered) = (&self.inbox.channel, &self.unanswered);
         let result = acquire::acquire(&self.servers, &self.keys, channel, unanswered, request).await;
         match &result {
             // A waiter keeps its place, and so does one of which nobody knows whether it waits: until its release.

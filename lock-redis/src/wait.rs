@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 /// The channel of one client and its waiters.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    channel: String,
+    pub(crate) channel: String,
     /// Whether a pushed grant counts. Where replicas must have a grant it does not: the sender may be a master that
     /// is cut off, where leases end that are renewed elsewhere. The waiter asks, and the answer waits for the replicas.
     grants: bool,
@@ -35,10 +35,6 @@ struct Mail {
 impl Inbox {
     pub(crate) fn new(channel: String, grants: bool) -> Self {
         Self { channel, grants, waiters: Mutex::default() }
-    }
-
-    pub(crate) fn channel(&self) -> &str {
-        &self.channel
     }
 
     /// Makes a place for a waiter *before* its acquire is sent, so that a grant that comes early is kept.

@@ -230,7 +230,7 @@ impl Connection {
         let pushed = move |push: PushInfo| {
             this.upgrade().map(|connection| connection.pushed(number, &push)).ok_or(redis::aio::SendError)
         };
-        let (socket, fence) = open::open(&self.config, &self.host, self.inbox.channel(), pushed).await?;
+        let (socket, fence) = open::open(&self.config, &self.host, &self.inbox.channel, pushed).await?;
         let live = Live { socket, number, fence: fence.map(Arc::new), waits: Arc::default() };
         self.state.lock().live = Some(live.clone());
         Ok(live)

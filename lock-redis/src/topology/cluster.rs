@@ -39,14 +39,15 @@ impl SlotMap {
     pub(super) fn of(one: Option<&Host>) -> Self {
         Self { ranges: one.map(|host| (0..=u16::MAX, host.clone())).into_iter().collect(), ..Self::default() }
     }
-
-    /// Each connection ends with the last call that is under way on it.
-    pub(super) fn close(&mut self) {
-        (self.closed, self.connections) = (true, BTreeMap::new());
-    }
 }
 
 impl Servers {
+    /// Each connection ends with the last call that is under way on it.
+    pub(crate) fn close(&self) {
+        let mut map = self.map.lock();
+        (map.closed, map.connections) = (true, BTreeMap::new());
+    }
+
     pub(super) fn is_stale(&self) {
         self.map.lock().good = false;
     }

@@ -150,8 +150,4 @@ impl Servers {
         }
         Ok(nodes.into_values().collect())
     }
-
-    pub(crate) fn close(&self) {
-        self.map.lock().close();
-    }
 }
