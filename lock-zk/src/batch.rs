@@ -4,8 +4,7 @@
 //! writes it carries. So a write goes by itself while few are under way, and waits for nobody. Beyond that the writes
 //! that come while a request is under way go together in the next one. It doubles the rate of 64 names.
 //!
-//! The server does all the writes of a request or none. It names the first that cannot be done: that one is answered, and
-//! the others are sent again, each by itself.
+//! The server does all the writes of a request or none. Where one cannot be done each of them is sent again by itself.
 
 use std::sync::Arc;
 
@@ -149,7 +148,7 @@ pub(crate) async fn barrier(client: &zk::Client) -> Result<(), zk::Error> {
 }
 
 /// Sends these in one request, and answers each.
-async fn send_together(mut request: Vec<Gathered>) {
+async fn send_together(request: Vec<Gathered>) {
     let Some(Gathered { client, .. }) = request.first() else { return };
     match send(client, request.iter().map(|waiting| &waiting.write)).await {
         Ok(Ok(results)) => {
@@ -157,45 +156,21 @@ async fn send_together(mut request: Vec<Gathered>) {
             for Gathered { write, tell, .. } in request {
                 let _ = tell.send(Ok(Ok(results.by_ref().take(write.0.len()).collect())));
             }
-            return;
         }
-        Ok(Err((index, error))) => {
-            if let Some((at, index)) = whose(request.iter().map(|waiting| waiting.write.0.len()), index) {
-                let _ = request.swap_remove(at).tell.send(Ok(Err((index, error))));
-            }
+        // Nothing was done.
+        Ok(Err(_)) => {
+            let again = request.into_iter().map(async |Gathered { client, write, tell }| {
+                // Who does not wait any more may have looked for what it has made already.
+                if !tell.is_closed() {
+                    let _ = tell.send(send(&client, [&write]).await);
+                }
+            });
+            join_all(again).await;
         }
         Err(error) => {
             for Gathered { tell, .. } in request {
                 let _ = tell.send(Err(error.clone()));
             }
-            return;
         }
-    }
-    join_all(request.into_iter().map(async |Gathered { client, write, tell }| {
-        // Who does not wait any more may have looked for what it has made already.
-        if !tell.is_closed() {
-            let _ = tell.send(send(&client, [&write]).await);
-        }
-    }))
-    .await;
-}
-
-/// Whose step this is of writes with so many steps each, and which of its steps.
-fn whose(steps: impl IntoIterator<Item = usize>, mut index: usize) -> Option<(usize, usize)> {
-    steps.into_iter().enumerate().find_map(|(at, steps)| {
-        let found = (index < steps).then_some((at, index));
-        index = index.saturating_sub(steps);
-        found
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn every_step_is_somebodys() {
-        let whose = |index| super::whose([3, 2, 3], index);
-        let all: Vec<_> = (0..8).map_while(whose).collect();
-        assert_eq!(all, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]);
-        assert_eq!(whose(8), None);
     }
 }
