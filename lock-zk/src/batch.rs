@@ -21,11 +21,8 @@ const SINGLES: usize = 8;
 /// How many tasks send what has gathered: while one waits for its answer the other sends what came meanwhile.
 const CARRIERS: usize = 2;
 
-/// The most writes in a request.
-const MOST: usize = 64;
-
-/// About how many bytes are in a request: servers may take less than their default of a megabyte.
-pub(crate) const BYTES: usize = 32 * 1024;
+/// The most writes in a request: of the longest names, under the longest path, less than a quarter of the megabyte that servers take.
+const MOST: usize = 32;
 
 /// What came of a write: the results of its steps, or the number of the step that cannot be done and why.
 pub(crate) type Written = Result<Vec<zk::MultiWriteResult>, (usize, zk::Error)>;
@@ -53,16 +50,6 @@ impl Write {
             Step::Set(path, data) => writer.add_set_data(path, data, Some(0)),
             Step::Delete(path) => writer.add_delete(path, None),
         })
-    }
-
-    /// About how long it is in a request.
-    fn bytes(&self) -> usize {
-        let bytes = |step: &Step| match step {
-            Step::Check(path, _) | Step::Delete(path) => 32 + path.len(),
-            Step::Create(path, ..) => 80 + path.len(),
-            Step::Set(path, data) => 32 + path.len() + data.len(),
-        };
-        self.0.iter().map(bytes).sum()
     }
 }
 
@@ -108,17 +95,10 @@ impl Batch {
 /// Sends what gathers, until the session is gone.
 async fn carry(gathered: Arc<Mutex<UnboundedReceiver<Gathered>>>) {
     loop {
-        let mut waiting = gathered.lock().await;
-        let Some(first) = waiting.recv().await else { return };
-        let (mut bytes, mut request) = (first.write.bytes(), vec![first]);
-        while request.len() < MOST
-            && bytes < BYTES
-            && let Ok(next) = waiting.try_recv()
-        {
-            bytes += next.write.bytes();
-            request.push(next);
+        let mut request = Vec::new();
+        if gathered.lock().await.recv_many(&mut request, MOST).await == 0 {
+            return;
         }
-        drop(waiting);
         // Who does not wait any more gets nothing, and so has nothing to undo.
         request.retain(|waiting| !waiting.tell.is_closed());
         send_together(request).await;

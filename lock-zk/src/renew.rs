@@ -11,7 +11,7 @@ use futures_util::join;
 use onelock_core::{Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Result, Timestamp};
 use zookeeper_client as zk;
 
-use crate::batch::{BYTES, Step, Write, send};
+use crate::batch::{Step, Write, send};
 use crate::entries::{Entries, Entry, Node};
 use crate::error::failed;
 use crate::keys;
@@ -20,6 +20,9 @@ use crate::release::leave_later;
 use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::wait::stands;
+
+/// About how many bytes are in a request: servers may take less than their default of a megabyte.
+const BYTES: usize = 32 * 1024;
 
 struct Item<'a> {
     index: usize,

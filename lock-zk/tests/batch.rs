@@ -84,7 +84,7 @@ async fn nodes(server: &ZkServer) -> Verdict<Vec<String>> {
 }
 
 /// Two hundred names that are taken at once, and given back at once: eight requests go by themselves each way, and the
-/// others carry 64 writes. Each gets its own answer.
+/// others carry 32 writes. Each gets its own answer.
 #[tokio::test]
 async fn many_names_share_requests() -> Verdict {
     let (server, counter, url) = counted().await?;
