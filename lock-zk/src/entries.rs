@@ -10,16 +10,16 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use onelock_core::toolkit::Mutex;
 use onelock_core::toolkit::in_use::InUse;
 use onelock_core::{FencingToken, HolderId, HolderMap, Timestamp};
+use tokio::sync::OwnedSemaphorePermit;
 use zookeeper_client as zk;
 
 use crate::keys::Paths;
 use crate::line::Stand;
-use crate::session::Session;
+use crate::session::{Room, Session};
 
 /// What a watch that is set will bring.
 pub(crate) type Watch = Pin<Box<dyn Future<Output = zk::WatchedEvent> + Send>>;
@@ -28,8 +28,9 @@ pub(crate) type Watch = Pin<Box<dyn Future<Output = zk::WatchedEvent> + Send>>;
 pub(crate) struct Entry {
     pub(crate) holder: HolderId,
     pub(crate) paths: Paths,
-    /// It has room for the path of the node.
     pub(crate) session: Arc<Session>,
+    /// For the path of the node.
+    _room: OwnedSemaphorePermit,
     /// What a wait has set, kept for the next one: a wait is dropped and made anew at every renewal.
     pub(crate) watch: tokio::sync::Mutex<Option<Watch>>,
     state: Mutex<State>,
@@ -54,16 +55,10 @@ pub(crate) struct Node {
     pub(crate) alone: bool,
 }
 
-impl Drop for Entry {
-    fn drop(&mut self) {
-        self.session.paths.fetch_sub(self.paths.bytes(), Ordering::Relaxed);
-    }
-}
-
 impl Entry {
-    pub(crate) fn new(holder: HolderId, paths: Paths, session: Arc<Session>, ends: Timestamp) -> Arc<Self> {
+    pub(crate) fn new(holder: HolderId, paths: Paths, (session, room): Room, ends: Timestamp) -> Arc<Self> {
         let state = Mutex::new(State { node: None, joined: false, ends: Some(ends), stand: None });
-        Arc::new(Self { holder, paths, session, watch: tokio::sync::Mutex::default(), state })
+        Arc::new(Self { holder, paths, session, _room: room, watch: tokio::sync::Mutex::default(), state })
     }
 
     /// Its node, once its join was answered.

@@ -66,9 +66,9 @@ impl Paths {
     }
 
     /// How many bytes its path has in the server's records.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> u32 {
         // The length goes before it, and the sequence behind.
-        4 + self.stem.len() + "-2147483648".len()
+        (4 + self.stem.len() + "-2147483648".len()) as u32
     }
 
     /// Its path, once it has its sequence.

@@ -15,7 +15,6 @@
 //! A new leader starts the time of every session anew, so a write that it commits proves no less.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use onelock_core::toolkit::{Flights, Mutex};
 use onelock_core::{Clock, Error, ErrorKind, Release, Result, Timestamp};
 use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use zookeeper_client as zk;
 
 use crate::batch::{Batch, Write, Written, barrier};
@@ -91,6 +91,9 @@ impl Servers {
     }
 }
 
+/// A session, and room in it for the path of a node, which is given back when it is dropped.
+pub(crate) type Room = (Arc<Session>, OwnedSemaphorePermit);
+
 /// A session and its connection.
 pub(crate) struct Session {
     pub(crate) servers: Arc<Servers>,
@@ -101,8 +104,8 @@ pub(crate) struct Session {
     /// What the server gave.
     pub(crate) timeout: Duration,
     contact: Mutex<Contact>,
-    /// How many bytes the paths of its nodes have, those that are to be made included.
-    pub(crate) paths: AtomicUsize,
+    /// Of so many bytes of paths as its nodes may still have.
+    room: Arc<Semaphore>,
     /// What it knows of token epochs.
     pub(crate) epochs: Epochs,
     /// Its writes that share requests.
@@ -143,7 +146,7 @@ impl Session {
             ask,
             timeout: client.session_timeout(),
             contact: Mutex::new(Contact::new(sent, servers.config.tick)),
-            paths: AtomicUsize::new(0),
+            room: Arc::new(Semaphore::new(MOST_PATHS)),
             epochs: Epochs::default(),
             batch: Batch::new(&servers.runtime),
             listings: Flights::default(),
@@ -270,10 +273,9 @@ impl Session {
         Ok(())
     }
 
-    /// Takes room for a node whose path has so many bytes; false when the session is full.
-    pub(crate) fn take(&self, bytes: usize) -> bool {
-        let more = |paths: usize| Some(paths + bytes).filter(|paths| *paths <= MOST_PATHS);
-        self.paths.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    /// Takes room for a node whose path has so many bytes; nothing when the session is full.
+    pub(crate) fn take(self: &Arc<Self>, bytes: u32) -> Option<Room> {
+        Some((Arc::clone(self), Arc::clone(&self.room).try_acquire_many_owned(bytes).ok()?))
     }
 
     /// Ends the session, and with it all its nodes. Gives up after the request timeout: the server does it then when

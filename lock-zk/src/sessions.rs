@@ -3,7 +3,6 @@
 //! A class has one session until the paths of its nodes fill it ([`Session::take`]); then it gets another.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -11,7 +10,7 @@ use onelock_core::toolkit::{Flights, Mutex};
 use onelock_core::{Error, ErrorKind, Result};
 
 use crate::contact::timeout_for;
-use crate::session::{Servers, Session};
+use crate::session::{Room, Servers, Session};
 
 /// What the desk asks for: more than any server gives, so that the answer tells the most it gives.
 const MOST: Duration = Duration::from_secs(20 * 24 * 3600);
@@ -33,28 +32,25 @@ impl Sessions {
         Arc::new(Self { servers, open: Mutex::new(Some(Vec::new())), opening: Flights::default() })
     }
 
-    /// A session whose nodes live for `need` at least after every renewal. It has room for a path of so many bytes, which
-    /// the caller returns.
+    /// A session whose nodes live for `need` at least after every renewal, with room for a path of so many bytes.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidLease`] when the server gives no session that long; what connecting says.
-    pub(crate) async fn with_room(self: &Arc<Self>, need: Duration, bytes: usize) -> Result<Arc<Session>> {
-        let session = self.of_class(timeout_for(need, self.servers.config.tick), bytes).await?;
-        carries(session.capacity(), need).inspect_err(|_| {
-            session.paths.fetch_sub(bytes, Ordering::Relaxed);
-        })?;
-        Ok(session)
+    pub(crate) async fn with_room(self: &Arc<Self>, need: Duration, bytes: u32) -> Result<Room> {
+        let room = self.of_class(timeout_for(need, self.servers.config.tick), bytes).await?;
+        carries(room.0.capacity(), need)?;
+        Ok(room)
     }
 
     /// The session for what needs no lease. It has no nodes.
     pub(crate) async fn desk(self: &Arc<Self>) -> Result<Arc<Session>> {
-        self.of_class(MOST, 0).await
+        Ok(self.of_class(MOST, 0).await?.0)
     }
 
-    async fn of_class(self: &Arc<Self>, ask: Duration, bytes: usize) -> Result<Arc<Session>> {
+    async fn of_class(self: &Arc<Self>, ask: Duration, bytes: u32) -> Result<Room> {
         for _ in 0..OPENINGS {
-            if let Some(session) = self.find(ask, bytes)? {
-                return Ok(session);
+            if let Some(room) = self.find(ask, bytes)? {
+                return Ok(room);
             }
             let opening = self.opening.of(ask);
             // On the runtime that the client was made in, where the session's tasks live, not on the caller's.
@@ -62,8 +58,7 @@ impl Sessions {
                 let sessions = Arc::clone(self);
                 async move {
                     // Another one may have ended since the caller looked.
-                    if let Some(session) = sessions.find(ask, bytes)? {
-                        session.paths.fetch_sub(bytes, Ordering::Relaxed);
+                    if sessions.find(ask, bytes)?.is_some() {
                         return Ok(());
                     }
                     let session = Session::open(&sessions.servers, ask).await?;
@@ -81,11 +76,11 @@ impl Sessions {
     }
 
     /// The first session of a class that has room, which is taken.
-    fn find(&self, ask: Duration, bytes: usize) -> Result<Option<Arc<Session>>> {
+    fn find(&self, ask: Duration, bytes: u32) -> Result<Option<Room>> {
         let open = self.open.lock();
         let closed = || Error::new(ErrorKind::Closed, "the ZooKeeper client has been closed");
-        let mut of_class = open.as_ref().ok_or_else(closed)?.iter().filter(|session| session.ask == ask);
-        Ok(of_class.find(|session| !session.is_over() && session.take(bytes)).cloned())
+        let of_class = open.as_ref().ok_or_else(closed)?.iter().filter(|session| session.ask == ask);
+        Ok(of_class.filter(|session| !session.is_over()).find_map(|session| session.take(bytes)))
     }
 
     /// Lets sessions go that have no entry: the server takes so many connections of an address. Returns those that have some.
