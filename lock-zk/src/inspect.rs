@@ -15,9 +15,8 @@ use crate::sessions::Sessions;
 
 /// The line of a name, for people.
 pub(crate) async fn inspect(sessions: &Arc<Sessions>, name: &LockName) -> Result<Snapshot> {
-    let parent = keys::parent(&sessions.servers.base, name);
-    let desk = sessions.desk().await?;
-    let nodes = Line::latest(&desk, &parent).await?.nodes(&desk, &parent).await?;
+    let (line, desk) = Line::of_name(sessions, name).await?;
+    let nodes = line.nodes(&desk).await?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut views = Vec::with_capacity(nodes.len());
     for Read { entry, data, stat } in &nodes {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use onelock_core::{Error, ErrorKind, HolderId, Mode, Result, mode};
+use onelock_core::{Error, ErrorKind, HolderId, LockName, Mode, Result, mode};
 use zookeeper_client as zk;
 
 use crate::error::failed;
 use crate::keys::{self, Child};
 use crate::session::Session;
+use crate::sessions::Sessions;
 
 /// From here on the server's counter is near its end, or past it, and no longer tells the order.
 const WORN: i64 = i32::MAX as i64 - 100_000;
@@ -15,6 +16,8 @@ const WORN: i64 = i32::MAX as i64 - 100_000;
 /// The entries of a name, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
+    /// The node of the name.
+    parent: String,
     pub(crate) entries: Vec<Child>,
     /// The transaction that was the last to add or remove an entry; 0 where the name has no node.
     pub(crate) changed: i64,
@@ -57,7 +60,7 @@ impl Line {
         };
         let mut entries = children.iter().map(read).collect::<Result<Vec<_>>>()?;
         entries.sort_by(|a, b| a.sequence.cmp(&b.sequence).then_with(|| a.path.cmp(&b.path)));
-        Ok(Self { entries, changed })
+        Ok(Self { parent: parent.to_owned(), entries, changed })
     }
 
     /// The line in the listing of a name, whatever the server's counter does.
@@ -68,7 +71,7 @@ impl Line {
     ) -> Result<Self> {
         let mut line = Self::of(parent, &children, changed)?;
         if !line.is_ordered() {
-            line.entries = line.nodes(session, parent).await?.into_iter().map(|node| node.entry).collect();
+            line.entries = line.nodes(session).await?.into_iter().map(|node| node.entry).collect();
         }
         Ok(line)
     }
@@ -99,9 +102,16 @@ impl Line {
         mode::holders(self.entries.iter().map(|entry| entry.mode).chain([mode])) > self.entries.len()
     }
 
+    /// The line of a name, whether or not this client has an entry in it, and the session that has read it.
+    pub(crate) async fn of_name(sessions: &Arc<Sessions>, name: &LockName) -> Result<(Self, Arc<Session>)> {
+        let desk = sessions.desk().await?;
+        let line = Self::latest(&desk, &keys::parent(&sessions.servers.base, name)).await?;
+        Ok((line, desk))
+    }
+
     /// The path of a holder's entry.
-    pub(crate) fn by(&self, parent: &str, holder: HolderId) -> Option<&str> {
-        let prefix = keys::prefix(parent, holder);
+    pub(crate) fn by(&self, holder: HolderId) -> Option<&str> {
+        let prefix = keys::prefix(&self.parent, holder);
         self.entries.iter().map(|entry| &*entry.path).find(|path| path.starts_with(&prefix))
     }
 
@@ -121,8 +131,8 @@ impl Line {
     }
 
     /// The entries with their nodes, in the order of their creation; without those that are gone.
-    pub(crate) async fn nodes(&self, session: &Session, parent: &str) -> Result<Vec<Read>> {
-        let fail = |error| failed(error, "read the entries of", parent);
+    pub(crate) async fn nodes(&self, session: &Session) -> Result<Vec<Read>> {
+        let fail = |error| failed(error, "read the entries of", &self.parent);
         let client = session.ask(session.client()).await.map_err(fail)?;
         let mut nodes = Vec::with_capacity(self.entries.len());
         for entries in self.entries.chunks(CHUNK) {

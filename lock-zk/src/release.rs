@@ -20,9 +20,8 @@ pub(crate) async fn release(sessions: &Arc<Sessions>, entries: &Entries, ticket:
         return Ok(was);
     }
     // Not one of ours: the id finds it.
-    let parent = keys::parent(&sessions.servers.base, &ticket.name);
-    let desk = sessions.desk().await?;
-    match Line::latest(&desk, &parent).await?.by(&parent, ticket.holder) {
+    let (line, desk) = Line::of_name(sessions, &ticket.name).await?;
+    match line.by(ticket.holder) {
         Some(path) => desk.delete(path).await,
         None => Ok(Release::NotHeld),
     }
@@ -30,10 +29,8 @@ pub(crate) async fn release(sessions: &Arc<Sessions>, entries: &Entries, ticket:
 
 /// Removes the entry with this number.
 pub(crate) async fn evict(sessions: &Arc<Sessions>, name: &LockName, token: FencingToken) -> Result<Release> {
-    let parent = keys::parent(&sessions.servers.base, name);
-    let desk = sessions.desk().await?;
-    let nodes = Line::latest(&desk, &parent).await?.nodes(&desk, &parent).await?;
-    match nodes.into_iter().find(|node| node.stat.czxid == token.get()) {
+    let (line, desk) = Line::of_name(sessions, name).await?;
+    match line.nodes(&desk).await?.into_iter().find(|node| node.stat.czxid == token.get()) {
         // Only the same holder can use a node's path again, so deleting by path is deleting by number.
         Some(node) => desk.delete(&node.entry.path).await,
         None => Ok(Release::NotHeld),

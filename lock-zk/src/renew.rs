@@ -14,7 +14,6 @@ use zookeeper_client as zk;
 use crate::batch::{Step, Write, send};
 use crate::entries::{Entries, Entry, Node};
 use crate::error::failed;
-use crate::keys;
 use crate::line::{Line, Stand};
 use crate::release::leave_later;
 use crate::session::Session;
@@ -78,9 +77,8 @@ pub(crate) async fn renew(
 /// Of an entry that this client does not know: gone, or another client's, which alone can renew it, because a node belongs to
 /// the session that made it.
 async fn unknown(sessions: &Arc<Sessions>, due: &Renewal) -> Result<Renewed> {
-    let parent = keys::parent(&sessions.servers.base, &due.ticket.name);
-    let line = Line::latest(&sessions.desk().await?, &parent).await?;
-    let Some(_) = line.by(&parent, due.ticket.holder) else { return Ok(Renewed::NotHeld) };
+    let (line, _) = Line::of_name(sessions, &due.ticket.name).await?;
+    let Some(_) = line.by(due.ticket.holder) else { return Ok(Renewed::NotHeld) };
     Err(Error::new(ErrorKind::Unsupported, "the entry is another client's, and only that one can renew it"))
 }
 
