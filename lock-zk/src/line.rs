@@ -23,27 +23,18 @@ pub(crate) struct Line {
     pub(crate) changed: i64,
 }
 
-/// How an entry stands: it holds, or waits for something without which nothing can promote it. Permits are counted: they also
-/// have the transaction that was the last to change the line.
+/// How an entry stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stand {
     Held,
-    /// For the last entry ahead that cannot hold beside it, which has this path.
-    BehindEntry(String),
-    /// For the permit just ahead, which waits as well: when it goes, or marks that it was promoted, this one is the next.
-    BehindPermit(String, i64),
-    /// For any of the holders: the first permit that waits.
-    BehindHolders(i64),
-}
-
-impl Stand {
-    /// The node that tells of a change, in the line of `parent`.
-    pub(crate) fn watched<'a>(&'a self, parent: &'a str) -> &'a str {
-        match self {
-            Self::BehindEntry(path) | Self::BehindPermit(path, _) => path,
-            Self::BehindHolders(_) | Self::Held => parent,
-        }
-    }
+    /// It waits for something without which nothing can promote it, of which this node tells: the last entry ahead that cannot hold
+    /// beside it. A permit with none such ahead waits for the one just ahead, which waits as well: when that goes, or marks that it
+    /// was promoted, this one is the next. The first permit that waits watches the node of the name, for any of the holders to go.
+    /// Permits are counted: they also have the transaction that was the last to change the line.
+    Behind {
+        watched: String,
+        counted: Option<i64>,
+    },
 }
 
 impl Line {
@@ -123,11 +114,12 @@ impl Line {
             return Some(Stand::Held);
         }
         let blocks = |entry: &&Child| !mode.shares_with(entry.mode);
-        Some(match self.entries[..at].iter().rfind(blocks) {
-            Some(entry) => Stand::BehindEntry(entry.path.clone()),
-            None if at > holders => Stand::BehindPermit(self.entries[at - 1].path.clone(), self.changed),
-            None => Stand::BehindHolders(self.changed),
-        })
+        let (watched, counted) = match self.entries[..at].iter().rfind(blocks) {
+            Some(entry) => (&entry.path, None),
+            None if at > holders => (&self.entries[at - 1].path, Some(self.changed)),
+            None => (&self.parent, Some(self.changed)),
+        };
+        Some(Stand::Behind { watched: watched.clone(), counted })
     }
 
     /// The entries with their nodes, in the order of their creation; without those that are gone.
@@ -184,7 +176,9 @@ mod tests {
         let line = line(modes);
         match line.stand(&line.entries.last().unwrap().path).unwrap() {
             Stand::Held => None,
-            Stand::BehindEntry(path) => line.entries.iter().position(|entry| entry.path == path),
+            Stand::Behind { watched, counted: None } => {
+                line.entries.iter().position(|entry| entry.path == watched)
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -208,9 +202,10 @@ mod tests {
         let line = line("p2 p2 p2 p2 p2");
         let stands: Vec<_> = line.entries.iter().map(|entry| line.stand(&entry.path).unwrap()).collect();
         assert_eq!(stands[1], Stand::Held);
-        assert_eq!(stands[2], Stand::BehindHolders(7));
-        assert_eq!(stands[3], Stand::BehindPermit(line.entries[2].path.clone(), 7));
-        assert_eq!(stands[4], Stand::BehindPermit(line.entries[3].path.clone(), 7));
+        let behind = |watched: &str| Stand::Behind { watched: watched.to_owned(), counted: Some(7) };
+        assert_eq!(stands[2], behind("/n"));
+        assert_eq!(stands[3], behind(&line.entries[2].path));
+        assert_eq!(stands[4], behind(&line.entries[3].path));
         assert_eq!(line.stand("x"), None);
     }
 

@@ -156,7 +156,7 @@ fn is_missing(read: &zk::MultiReadResult) -> bool {
 
 /// The node without which a waiter may hold.
 fn predecessor(entry: &Entry) -> Option<String> {
-    if let Some(Stand::BehindEntry(path)) = entry.stand() { Some(path) } else { None }
+    if let Some(Stand::Behind { watched, counted: None }) = entry.stand() { Some(watched) } else { None }
 }
 
 /// The lines in which something has changed that an entry waits for; or why one cannot be read.
@@ -164,9 +164,9 @@ async fn changed(session: &Session, items: &[&Item<'_>]) -> HashMap<String, Resu
     let mut parents = HashMap::<&str, i64>::new();
     for Item { entry, .. } in items {
         let last = match entry.stand() {
-            Some(Stand::Held | Stand::BehindEntry(_)) => continue,
+            Some(Stand::Held | Stand::Behind { counted: None, .. }) => continue,
             // Has a permit come or gone since?
-            Some(Stand::BehindPermit(_, last) | Stand::BehindHolders(last)) => last,
+            Some(Stand::Behind { counted: Some(last), .. }) => last,
             None => 0,
         };
         let oldest = parents.entry(&entry.paths.parent).or_insert(last);

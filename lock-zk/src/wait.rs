@@ -25,15 +25,14 @@ pub(crate) async fn wait(servers: &Servers, entries: &Entries, ticket: &Ticket) 
         }
         let Some(armed) = &mut *watch else {
             // In a place of its own: a waiter keeps no room for requests while it waits.
-            match stand {
-                Some(stand) => *watch = Box::pin(set(&entry, &node, &stand)).await?,
-                None => {
-                    let line = Box::pin(Line::read(&entry.session, &entry.paths.parent)).await?;
-                    if !stands(&entry, &node, &line) {
-                        // Not in the line any more: asking says so.
-                        return Ok(Wake::Ask);
-                    }
-                }
+            if let Some(Stand::Behind { watched, counted }) = stand {
+                *watch = Box::pin(set(&entry, &node, &watched, counted)).await?;
+                continue;
+            }
+            let line = Box::pin(Line::read(&entry.session, &entry.paths.parent)).await?;
+            if !stands(&entry, &node, &line) {
+                // Not in the line any more: asking says so.
+                return Ok(Wake::Ask);
             }
             continue;
         };
@@ -52,24 +51,25 @@ pub(crate) async fn wait(servers: &Servers, entries: &Entries, ticket: &Ticket) 
     }
 }
 
-/// Sets a watch on what the entry waits for; nothing when that has changed: then it is noted, or the line is to be read.
-async fn set(entry: &Arc<Entry>, node: &Node, stand: &Stand) -> Result<Option<Watch>> {
+/// Sets a watch on the node at `path`, which the entry waits for; nothing when that has changed: then it is noted, or the line is to
+/// be read.
+async fn set(entry: &Arc<Entry>, node: &Node, path: &str, counted: Option<i64>) -> Result<Option<Watch>> {
     let (session, parent) = (&entry.session, &entry.paths.parent);
-    let path = stand.watched(parent);
     let client = session.ask(session.client()).await.map_err(|error| failed(error, "watch", path))?;
-    let mut watched = if let Stand::BehindHolders(last) = stand {
-        let watched = session.ask(client.get_and_watch_children(path)).await;
-        watched.map(|(_, stat, watcher)| (stat.pzxid != *last, watcher))
+    let children = async || {
+        let watched = session.ask(client.get_and_watch_children(parent)).await;
+        watched.map(|(_, stat, watcher)| (counted != Some(stat.pzxid), watcher))
+    };
+    let mut watched = if path == parent {
+        children().await
     } else {
         let watched = session.ask(client.get_and_watch_data(path)).await;
         // A permit that was marked before the watch was set, or written by somebody else.
-        watched
-            .map(|(_, stat, watcher)| (stat.version > 0 && matches!(stand, Stand::BehindPermit(..)), watcher))
+        watched.map(|(_, stat, watcher)| (counted.is_some() && stat.version > 0, watcher))
     };
     if matches!(watched, Err(zk::Error::NoAuth)) {
         // Another user's node: the server sends no events of it. The children of the line show that it is gone.
-        let children = session.ask(client.get_and_watch_children(parent)).await;
-        watched = children.map(|(.., watcher)| (true, watcher));
+        watched = children().await.map(|(_, watcher)| (true, watcher));
     }
     let (changed, watcher) = match watched {
         Ok(watched) => watched,
@@ -82,7 +82,7 @@ async fn set(entry: &Arc<Entry>, node: &Node, stand: &Stand) -> Result<Option<Wa
     if changed {
         // The line behind the watch shows whether it waits for the same.
         let line = Line::read(session, parent).await?;
-        let same = |now: Stand| now != Stand::Held && now.watched(parent) == path;
+        let same = |now| matches!(now, Stand::Behind { watched, .. } if watched == path);
         if !stands(entry, node, &line) || !entry.stand().is_some_and(same) {
             entry.set_stand(None);
             return Ok(None);
