@@ -101,6 +101,11 @@ impl Entry {
         state.ends.is_some()
     }
 
+    /// Its lease is over: what is in the map still is taken for lapsed, and its node deleted.
+    pub(crate) fn end(&self) {
+        self.state.lock().ends = None;
+    }
+
     /// Whether its lease goes on after `now`. If not it is over from here on.
     fn lives(&self, now: Timestamp) -> bool {
         let mut state = self.state.lock();
@@ -132,8 +137,8 @@ impl Entries {
     /// Forgets an entry.
     pub(crate) fn remove(&self, entry: &Arc<Entry>) {
         let mut entries = self.map.lock();
-        // Not before: what is over and still in the map is taken for lapsed, and deleted once more.
-        entry.state.lock().ends = None;
+        // Not before, or it is deleted once more.
+        entry.end();
         if entries.get(&entry.holder).is_some_and(|other| Arc::ptr_eq(other, entry)) {
             entries.remove(&entry.holder);
         }
@@ -148,7 +153,7 @@ impl Entries {
     /// Forgets all: their sessions end.
     pub(crate) fn clear(&self) {
         let all = std::mem::take(&mut *self.map.lock());
-        all.values().for_each(|entry| entry.state.lock().ends = None);
+        all.values().for_each(|entry| entry.end());
     }
 
     /// What the paths of their nodes begin with.

@@ -73,11 +73,10 @@ async fn leave_unseen(session: &Arc<Session>, parent: &str, holder: HolderId) ->
 
 /// Deletes the node of an entry in the background, until it is gone: by us, or with the end of its session. A client that was
 /// dropped ends that when nothing else needs it. Its holder joins no more until then: the next node may have the same path.
-pub(crate) fn leave_later(sessions: &Arc<Sessions>, entries: &Entries, entry: Arc<Entry>) {
+fn leave_later(sessions: &Arc<Sessions>, entries: &Entries, entry: Arc<Entry>) {
     let servers = Arc::clone(&sessions.servers);
     let (sessions, leaving) = (Arc::downgrade(sessions), Arc::clone(&entries.leaving));
     let until = servers.clock.now() + entry.session.timeout * 2;
-    leaving.lock().insert(entry.holder, ());
     servers.runtime.clone().spawn(async move {
         let mut pause = Duration::from_millis(20);
         while (!entry.session.is_over() || servers.clock.now() < until)

@@ -15,7 +15,6 @@ use crate::batch::{Step, Write, send};
 use crate::entries::{Entries, Entry, Node};
 use crate::error::failed;
 use crate::line::{Line, Stand};
-use crate::release::leave_later;
 use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::wait::stands;
@@ -66,7 +65,7 @@ pub(crate) async fn renew(
         // A waiter's node, and the one that it waits for.
         items.chunks((BYTES / (2 * (16 + longest))).max(1))
     });
-    let renewed = batches.map(|batch| renew_batch(sessions, entries, batch.iter().collect()));
+    let renewed = batches.map(|batch| renew_batch(entries, batch.iter().collect()));
     let (renewed, strangers) = join!(join_all(renewed), join_all(strangers));
     for (index, answer) in renewed.into_iter().flatten().chain(strangers) {
         answers[index] = answer;
@@ -83,21 +82,14 @@ async fn unknown(sessions: &Arc<Sessions>, due: &Renewal) -> Result<Renewed> {
 }
 
 /// Renews entries of one session.
-async fn renew_batch(
-    sessions: &Arc<Sessions>,
-    entries: &Entries,
-    mut items: Vec<&Item<'_>>,
-) -> Vec<(usize, Result<Renewed>)> {
+async fn renew_batch(entries: &Entries, mut items: Vec<&Item<'_>>) -> Vec<(usize, Result<Renewed>)> {
     let (session, first) = (Arc::clone(&items[0].entry.session), items[0].node.path.clone());
     let sent = match check(&session, entries, &mut items).await {
         Ok(sent) => sent,
         // It has ended; one that this client has closed is an error.
         Err(_) if session.handle().is_ok_and(|client| client.state().is_terminated()) => {
-            for Item { entry, .. } in items {
-                // The driver gives a session up by its own clock. Where the server does not know yet the node goes at once.
-                leave_later(sessions, entries, Arc::clone(entry));
-                entries.remove(entry);
-            }
+            // The driver gives a session up by its own clock. Where the server does not know yet the node is deleted.
+            items.iter().for_each(|item| item.entry.end());
             return Vec::new();
         }
         Err(error) => {
