@@ -320,9 +320,7 @@ async fn beat(session: Weak<Session>, timeout: Duration) {
         // the lease of the next renewal.
         let runtime = session.servers.runtime.clone();
         #[cfg(feature = "zk-tls")]
-        if session.servers.tls.is_some()
-            && session.handle().is_ok_and(|client| client.state() == zk::SessionState::Disconnected)
-        {
+        if session.handle().is_ok_and(|client| client.state() == zk::SessionState::Disconnected) {
             // The driver connects again with the certificates that it has, which may have ended.
             let servers = Arc::clone(&session.servers);
             runtime.spawn(async move { crate::tls::read_again(&servers).await });
