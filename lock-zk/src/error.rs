@@ -13,7 +13,6 @@ pub(crate) fn failed(error: zk::Error, doing: &str, path: &str) -> Error {
         E::Timeout => (ErrorKind::Timeout, "no answer in time".into()),
         E::ConnectionLoss => (ErrorKind::Unavailable, "the connection was lost".into()),
         E::SessionExpired | E::SessionMoved => (ErrorKind::Unavailable, "the session has ended".into()),
-        E::NoHosts => (ErrorKind::Unavailable, "no server could be reached".into()),
         E::Throttled => (ErrorKind::Unavailable, "the server is overloaded".into()),
         E::NotReadOnly => (ErrorKind::Unavailable, "the server has no quorum".into()),
         E::QuotaExceeded => (ErrorKind::Full, "the quota of the path is used up".into()),

@@ -136,7 +136,7 @@ impl Session {
         };
         let client = match tokio::time::timeout(limit, connect).await {
             Ok(Ok(client)) => client,
-            Ok(Err(zk::Error::NoHosts)) | Err(_) => {
+            Err(_) => {
                 let text = format!("no server of {address} gave a session within {limit:?}");
                 return Err(Error::new(ErrorKind::Unavailable, text));
             }
