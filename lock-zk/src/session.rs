@@ -175,10 +175,7 @@ impl Session {
     /// The same once it is connected. Without a connection the driver keeps what it is asked for, however long, and sends it then,
     /// though nobody waits for it any more.
     pub(crate) async fn client(&self) -> Result<Arc<zk::Client>, zk::Error> {
-        let mut state = self.handle()?.state_watcher();
-        while state.peek_state() == zk::SessionState::Disconnected {
-            state.changed().await;
-        }
+        reaches(self.handle()?.state_watcher(), |state| state != zk::SessionState::Disconnected).await;
         self.handle()
     }
 
@@ -282,14 +279,16 @@ impl Session {
     /// the session's time is over.
     pub(crate) async fn close(&self) {
         let Some(client) = self.client.lock().take() else { return };
-        let mut state = client.state_watcher();
+        let over = reaches(client.state_watcher(), zk::SessionState::is_terminated);
         drop(client);
-        let over = async {
-            while !state.peek_state().is_terminated() {
-                state.changed().await;
-            }
-        };
         let _ = tokio::time::timeout(self.servers.config.request_timeout, over).await;
+    }
+}
+
+/// Waits until the connection is in such a state.
+async fn reaches(mut connection: zk::StateWatcher, wanted: impl Fn(zk::SessionState) -> bool) {
+    while !wanted(connection.peek_state()) {
+        connection.changed().await;
     }
 }
 
