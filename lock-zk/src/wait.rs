@@ -38,16 +38,12 @@ pub(crate) async fn wait(servers: &Servers, entries: &Entries, ticket: &Ticket) 
         };
         let event = AssertUnwindSafe(armed).catch_unwind().await;
         *watch = None;
-        match event {
-            Ok(event) if event.event_type == zk::EventType::Session => return Ok(Wake::Ask),
-            Ok(_) => {
-                entry.set_stand(None);
-            }
-            Err(_) => {
-                let text = "the session's task has ended with the runtime it ran on";
-                return Err(Error::new(ErrorKind::Unavailable, text));
-            }
+        let text = "the session's task has ended with the runtime it ran on";
+        let event = event.map_err(|_| Error::new(ErrorKind::Unavailable, text))?;
+        if event.event_type == zk::EventType::Session {
+            return Ok(Wake::Ask);
         }
+        entry.set_stand(None);
     }
 }
 
