@@ -63,7 +63,7 @@ pub(crate) async fn acquire(
         Err(error) => error.is_unclear(),
     };
     if !stays {
-        if answer.is_err() && entry.made().is_some() {
+        if entry.made().is_some() {
             leave(sessions, &entry).await?;
         }
         entries.remove(&entry);
@@ -111,10 +111,7 @@ impl Join<'_> {
             match if alone { self.alone(epoch).await? } else { self.behind(epoch).await? } {
                 // The connection has changed since: it was compared with what others may have restored or made anew.
                 Some(_) if !session.epochs.is(request.epoch, epoch) => self.undo().await?,
-                Some((_, stand)) if stand != Stand::Held && !request.queue => {
-                    leave(self.sessions, self.entry).await?;
-                    return busy;
-                }
+                Some((_, stand)) if stand != Stand::Held && !request.queue => return busy,
                 Some((node, stand)) => {
                     // Nobody can be behind it yet who would have to be notified.
                     self.entry.set_stand(Some(stand));
