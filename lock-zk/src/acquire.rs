@@ -173,7 +173,7 @@ impl Join<'_> {
         let client = session.ask(session.client()).await.map_err(|error| self.failed(error))?;
         let created = session.ask(client.create(&paths.stem, &paths.data, &mode));
         let admitted = async { if epoch.is_some() { session.stat(&newest).await } else { Ok(None) } };
-        let (created, listed, admitted) = join!(created, session.children(&paths.parent), admitted);
+        let (created, line, admitted) = join!(created, Line::read(session, &paths.parent), admitted);
         let (stat, sequence) = match created {
             Ok(created) => created,
             Err(zk::Error::NoNode) => {
@@ -188,8 +188,7 @@ impl Join<'_> {
             self.undo().await?;
             return Ok(None);
         }
-        let line = Line::listed(session, &paths.parent, listed?).await?;
-        let stand = line.stand(&node.path).ok_or_else(|| {
+        let stand = line?.stand(&node.path).ok_or_else(|| {
             let text = format!("an entry was removed as soon as it had joined {}", paths.parent);
             Error::new(ErrorKind::Unavailable, text)
         })?;

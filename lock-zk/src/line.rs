@@ -55,7 +55,7 @@ impl Line {
     }
 
     /// The line in the listing of a name, whatever the server's counter does.
-    pub(crate) async fn listed(
+    async fn listed(
         session: &Session,
         parent: &str,
         (children, changed): (Vec<String>, i64),
