@@ -114,6 +114,32 @@ async fn a_missing_right_is_named() -> Verdict {
     Ok(())
 }
 
+/// A user that may make no nodes under the path takes the names whose nodes others have made, queued and tried, and no others.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_others_have_made_are_taken_without_a_right_above() -> Verdict {
+    let server = Server::start().await?;
+    server.node("/made", Permission::READ).await?;
+    server.node("/made/gold", Permission::READ | Permission::CREATE | Permission::DELETE).await?;
+    let user = server.user("/made").await?;
+    for with_epoch in [false, true] {
+        if with_epoch {
+            let epoch = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_read());
+            server.admin.create("/made/%epoch", b"0", &epoch).await?;
+        }
+        for queue in [true, false] {
+            let mut request = exclusive(&name("gold")?)?;
+            request.queue = queue;
+            let token = held(&user, &request).await?.token;
+            let next = exclusive(&name("gold")?)?;
+            let place = waiting(&user, &next).await?;
+            user.release(&ticket(&request, token)).await?;
+            user.release(&ticket(&next, place.token)).await?;
+        }
+        denied("a name of its own", user.acquire(&exclusive(&name("own")?)?).await, "CREATE on /made")?;
+    }
+    Ok(())
+}
+
 /// An entry that its client may not delete is deleted once it may, or ends with the client.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_goes_when_it_may_be_deleted() -> Verdict {
