@@ -190,7 +190,11 @@ impl Session {
 
     /// The children of a node, and the transaction that was the last to add or remove one; none and 0 without the node.
     pub(crate) async fn children(&self, path: &str) -> Result<(Vec<String>, i64)> {
-        listed(self.ask(async { self.client().await?.get_children(path).await }).await, path)
+        match self.ask(async { self.client().await?.get_children(path).await }).await {
+            Ok((children, stat)) => Ok((children, stat.pzxid)),
+            Err(zk::Error::NoNode) => Ok((Vec::new(), 0)),
+            Err(error) => Err(failed(error, "list", path)),
+        }
     }
 
     /// The same, with everything that any server has answered, and behind every request of this session. Those who ask
@@ -206,10 +210,10 @@ impl Session {
                 }
                 let fail = |error| failed(error, "list", &path);
                 let client = session.ask(session.client()).await.map_err(fail)?;
-                // One after the other on one connection: the listing is no older than the answer to the first.
-                let children = async { client.get_children(&path).await };
-                let (passed, children) = join!(session.ask(barrier(&client)), session.ask(children));
-                passed.map_err(fail).and(listed(children, &path))
+                // One after the other on one connection: the listing is no older than the answer to the first. Nor is it on the next
+                // connection, where a server that knows less than was answered before is not taken.
+                let (passed, children) = join!(session.ask(barrier(&client)), session.children(&path));
+                passed.map_err(fail).and(children)
             }
         };
         let gone = || Err(failed(zk::Error::ClientClosed, "list", path));
@@ -289,15 +293,6 @@ impl Session {
 async fn reaches(mut connection: zk::StateWatcher, wanted: impl Fn(zk::SessionState) -> bool) {
     while !wanted(connection.peek_state()) {
         connection.changed().await;
-    }
-}
-
-/// The children of a node, as [`Session::children`].
-fn listed(answer: Result<(Vec<String>, zk::Stat), zk::Error>, path: &str) -> Result<(Vec<String>, i64)> {
-    match answer {
-        Ok((children, stat)) => Ok((children, stat.pzxid)),
-        Err(zk::Error::NoNode) => Ok((Vec::new(), 0)),
-        Err(error) => Err(failed(error, "list", path)),
     }
 }
 
