@@ -74,10 +74,8 @@ impl Servers {
         if self.config.hosts.len() > 1 {
             silence = silence.min((ask / 12).max(Duration::from_secs(1)));
         }
-        let mut connector = zk::Client::connector().with_session_timeout(ask);
-        if silence <= ask * 2 / 5 {
-            connector = connector.with_connection_timeout(silence);
-        }
+        let connector = zk::Client::connector().with_session_timeout(ask);
+        let mut connector = connector.with_connection_timeout(silence.min(ask * 2 / 5));
         if let (Some(user), Some(password)) = (&self.config.username, &self.config.password) {
             connector = connector.with_auth("digest", format!("{user}:{}", password.reveal()).as_bytes());
         }
