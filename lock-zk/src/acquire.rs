@@ -12,7 +12,7 @@ use onelock_core::{
 };
 use zookeeper_client as zk;
 
-use crate::batch::{Step, Write};
+use crate::batch::Step;
 use crate::entries::{Entries, Entry, Node};
 use crate::error::failed;
 use crate::keys::{self, Paths};
@@ -141,7 +141,7 @@ impl Join<'_> {
         steps.push(Step::Create(path.clone(), zk::CreateMode::Ephemeral, servers.acls()));
         // Servers do not tell the number of a node that is created in such a step. They tell it here.
         steps.push(Step::Set(path.clone(), Arc::clone(&paths.data)));
-        match session.write(Write(steps), "join", &paths.parent).await? {
+        match session.write(steps, "join", &paths.parent).await? {
             Ok(mut results) => {
                 let Some(zk::MultiWriteResult::SetData { stat }) = results.pop() else {
                     return Err(self.failed(zk::Error::UnexpectedError("no answer to a write".into())));

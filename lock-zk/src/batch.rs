@@ -40,18 +40,7 @@ pub(crate) enum Step {
 }
 
 /// Steps that are done together or not at all.
-pub(crate) struct Write(pub(crate) Vec<Step>);
-
-impl Write {
-    fn add_to(&self, writer: &mut zk::MultiWriter<'_>) -> Result<(), zk::Error> {
-        self.0.iter().try_for_each(|step| match step {
-            Step::Check(path, version) => writer.add_check_version(path, *version),
-            Step::Create(path, mode, acls) => writer.add_create(path, b"", &mode.with_acls(*acls)),
-            Step::Set(path, data) => writer.add_set_data(path, data, Some(0)),
-            Step::Delete(path) => writer.add_delete(path, None),
-        })
-    }
-}
+pub(crate) type Write = Vec<Step>;
 
 /// The writes of a session that are under way.
 pub(crate) struct Batch {
@@ -83,7 +72,7 @@ impl Batch {
     /// Dropped, the write may be done or not.
     pub(crate) async fn write(&self, client: Arc<zk::Client>, write: Write) -> Done {
         if let Ok(_place) = self.singles.try_acquire() {
-            return send(&client, [&write]).await;
+            return send(&client, &write).await;
         }
         let (tell, done) = oneshot::channel();
         // Where the runtime is gone nobody receives it, and nobody answers.
@@ -105,11 +94,16 @@ async fn carry(gathered: Arc<Mutex<UnboundedReceiver<Gathered>>>) {
     }
 }
 
-/// Does these writes in one request, and waits for nobody.
-pub(crate) async fn send(client: &zk::Client, writes: impl IntoIterator<Item = &Write>) -> Done {
+/// Does these steps in one request, and waits for nobody.
+pub(crate) async fn send(client: &zk::Client, steps: impl IntoIterator<Item = &Step>) -> Done {
     let mut writer = client.new_multi_writer();
-    for write in writes {
-        write.add_to(&mut writer)?;
+    for step in steps {
+        match step {
+            Step::Check(path, version) => writer.add_check_version(path, *version)?,
+            Step::Create(path, mode, acls) => writer.add_create(path, b"", &mode.with_acls(*acls))?,
+            Step::Set(path, data) => writer.add_set_data(path, data, Some(0))?,
+            Step::Delete(path) => writer.add_delete(path, None)?,
+        }
     }
     match writer.commit().await {
         Ok(results) => Ok(Ok(results)),
@@ -122,19 +116,18 @@ pub(crate) async fn send(client: &zk::Client, writes: impl IntoIterator<Item = &
 /// and changes nothing. A `sync` does not do: the leader answers its own clients' at once, though it may be behind a follower
 /// with writes that both have committed.
 pub(crate) async fn barrier(client: &zk::Client) -> Result<(), zk::Error> {
-    let nothing = Write(vec![Step::Check("/".to_owned(), -1)]);
     // A refused write is logged and committed as well.
-    send(client, [&nothing]).await.map(drop)
+    send(client, [&Step::Check("/".to_owned(), -1)]).await.map(drop)
 }
 
 /// Sends these in one request, and answers each.
 async fn send_together(request: Vec<Gathered>) {
     let Some(Gathered { client, .. }) = request.first() else { return };
-    match send(client, request.iter().map(|waiting| &waiting.write)).await {
+    match send(client, request.iter().flat_map(|waiting| &waiting.write)).await {
         Ok(Ok(results)) => {
             let mut results = results.into_iter();
             for Gathered { write, tell, .. } in request {
-                let _ = tell.send(Ok(Ok(results.by_ref().take(write.0.len()).collect())));
+                let _ = tell.send(Ok(Ok(results.by_ref().take(write.len()).collect())));
             }
         }
         // Nothing was done.
@@ -142,7 +135,7 @@ async fn send_together(request: Vec<Gathered>) {
             let again = request.into_iter().map(async |Gathered { client, write, tell }| {
                 // Who does not wait any more may have looked for what it has made already.
                 if !tell.is_closed() {
-                    let _ = tell.send(send(&client, [&write]).await);
+                    let _ = tell.send(send(&client, &write).await);
                 }
             });
             join_all(again).await;

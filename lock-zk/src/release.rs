@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onelock_core::{FencingToken, HolderId, LockName, Release, Result, Ticket};
 
-use crate::batch::{Step, Write};
+use crate::batch::Step;
 use crate::entries::{Entries, Entry};
 use crate::keys;
 use crate::line::Line;
@@ -50,7 +50,7 @@ pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Entry) -> Result<Rel
         // Together with the node of the name: so a lock that is free leaves nothing behind, and the next join knows from making
         // that node that it is alone. Not done when somebody has joined, or the node of the name is not ours to delete.
         let steps = vec![Step::Delete(node.path.clone()), Step::Delete(entry.paths.parent.clone())];
-        if session.write(Write(steps), "delete", &node.path).await?.is_ok() {
+        if session.write(steps, "delete", &node.path).await?.is_ok() {
             return Ok(Release::Released);
         }
     }

@@ -11,7 +11,7 @@ use futures_util::join;
 use onelock_core::{Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Result, Timestamp};
 use zookeeper_client as zk;
 
-use crate::batch::{Step, Write, send};
+use crate::batch::{Step, send};
 use crate::entries::{Entries, Entry, Node};
 use crate::error::failed;
 use crate::line::{Line, Stand};
@@ -117,8 +117,8 @@ async fn check(
         let mut paths: HashSet<_> = items.iter().map(|item| item.node.path.clone()).collect();
         paths.extend(items.iter().filter_map(|item| predecessor(&item.entry)));
         let paths: Vec<_> = paths.into_iter().collect();
-        let checks = Write(paths.iter().map(|path| Step::Check(path.clone(), -1)).collect());
-        match session.ask(send(&client, [&checks])).await? {
+        let checks: Vec<_> = paths.iter().map(|path| Step::Check(path.clone(), -1)).collect();
+        match session.ask(send(&client, &checks)).await? {
             Ok(_) => return Ok(sent),
             // What may not be read is looked for in the line.
             Err((at, zk::Error::NoNode | zk::Error::NoAuth)) if at < paths.len() => {
