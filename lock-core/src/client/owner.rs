@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
+
+use tokio::sync::{Notify, oneshot};
+use tokio::task::coop::consume_budget;
 
 use super::acquire::{self, Handle, Terms};
 use super::guard::Guard;
@@ -69,7 +72,7 @@ impl Owner {
             owner: Arc::downgrade(&self.inner),
             name: name.clone(),
             state: Mutex::default(),
-            wakers: Mutex::default(),
+            woken: Notify::new(),
         });
         slots.insert(name.clone(), Arc::downgrade(&slot));
         slot
@@ -81,8 +84,8 @@ pub(super) struct Slot {
     owner: Weak<Inner>,
     name: LockName,
     state: Mutex<State>,
-    /// Who waits for the acquisition under way. Not in the same lock: a future may wake while it is polled.
-    wakers: Mutex<HashMap<u64, Waker>>,
+    /// Notified when the acquisition under way can go on, or has ended.
+    woken: Notify,
 }
 
 impl Slot {
@@ -93,73 +96,21 @@ impl Slot {
         terms: &Terms,
         waits: Option<&Progress>,
     ) -> Result<Option<Guard>> {
-        let caller = Caller::new(self);
+        let _caller = Caller::of(self);
+        let mut own = None;
         loop {
-            if let Some(answer) = caller.join(client, terms, waits)? {
+            // First, so that no wake-up is missed.
+            let woken = self.woken.notified();
+            if let Some(answer) = self.join(client, terms, waits, &mut own)? {
                 return Ok(answer);
             }
-            let ended = poll_fn(|cx| caller.poll(cx, waits)).await?;
-            if let Some(answer) = ended.filter(|answer| answer.is_some() || waits.is_none()) {
-                return Ok(answer);
+            if let Some(guard) = self.go_on(waits) {
+                return Ok(Some(guard));
             }
+            woken.await;
+            // What wakes itself lets others run.
+            consume_budget().await;
         }
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let Some(owner) = self.owner.upgrade() else { return };
-        let mut slots = owner.slots.lock();
-        // Another may be in its place already.
-        if slots.get(&self.name).is_some_and(|slot| slot.strong_count() == 0) {
-            slots.remove(&self.name);
-        }
-    }
-}
-
-#[derive(Default)]
-struct State {
-    hold: Weak<Hold>,
-    asking: Option<Asking>,
-    last_caller: u64,
-    /// With the answer of those whose acquisition ended without a lock while another one polled it.
-    callers: HashMap<u64, Option<Result<()>>>,
-}
-
-/// The acquisition under way. Whichever of its callers is polled goes on with it, so none can keep the others waiting.
-struct Asking {
-    mode: Mode,
-    /// Whose terms it follows, and who is notified when it ends without a lock.
-    caller: u64,
-    /// What it has learned, for all of them.
-    progress: Option<Progress>,
-    call: Pin<Box<dyn Future<Output = Result<Option<Handle>>> + Send>>,
-}
-
-impl Wake for Slot {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let wakers = std::mem::take(&mut *self.wakers.lock());
-        wakers.into_values().for_each(Waker::wake);
-    }
-}
-
-/// One call to acquire.
-struct Caller<'a> {
-    slot: &'a Arc<Slot>,
-    id: u64,
-}
-
-impl<'a> Caller<'a> {
-    fn new(slot: &'a Arc<Slot>) -> Self {
-        let mut state = slot.state.lock();
-        state.last_caller += 1;
-        let id = state.last_caller;
-        state.callers.insert(id, None);
-        Self { slot, id }
     }
 
     /// Enters again if held, refuses what would wait for itself, or takes part in asking: `None`. A try takes part in nothing that
@@ -169,17 +120,24 @@ impl<'a> Caller<'a> {
         client: &Arc<Client>,
         terms: &Terms,
         waits: Option<&Progress>,
+        own: &mut Option<oneshot::Receiver<Result<()>>>,
     ) -> Result<Option<Option<Guard>>> {
-        let mut state = self.slot.state.lock();
+        // What this caller asked for has ended without a lock.
+        if let Some(Ok(ended)) = own.as_mut().map(oneshot::Receiver::try_recv) {
+            return ended.map(|()| Some(None));
+        }
+        let mut state = self.state.lock();
         let hold = state.hold.upgrade();
         // A lost lock is not entered; the owner asks anew.
         let guard = hold.as_ref().and_then(|hold| hold.enter().ok());
         let has = guard.as_ref().map(Guard::mode).or(state.asking.as_ref().map(|asking| asking.mode));
         if has.is_none() {
-            let (client, own, progress) = (Arc::clone(client), terms.clone(), waits.cloned());
-            let asked = progress.clone();
-            let call = Box::pin(async move { acquire::acquire(&client, &own, asked.as_ref()).await });
-            state.asking = Some(Asking { mode: terms.mode, caller: self.id, progress, call });
+            let (client, terms, progress) = (Arc::clone(client), terms.clone(), waits.cloned());
+            let (tell, ended) = oneshot::channel();
+            *own = Some(ended);
+            let (mode, asked) = (terms.mode, progress.clone());
+            let call = Box::pin(async move { acquire::acquire(&client, &terms, asked.as_ref()).await });
+            state.asking = Some(Asking { mode, tell, progress, call });
         }
         // Before `hold`, which may be the last of its lock.
         drop(state);
@@ -196,56 +154,92 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Goes on with the acquisition under way. `None` when it ended and was not this caller's: what came of it is for
-    /// [`Caller::join`] to see.
-    fn poll(&self, cx: &mut Context<'_>, waits: Option<&Progress>) -> Poll<Result<Option<Option<Guard>>>> {
-        let slot = self.slot;
-        // First, so that no wake-up is missed.
-        slot.wakers.lock().insert(self.id, cx.waker().clone());
-        let mut state = slot.state.lock();
-        if let Some(answer) = state.callers.get_mut(&self.id).and_then(Option::take) {
-            return Poll::Ready(answer.map(|()| Some(None)));
-        }
+    /// Goes on with the acquisition under way; the guard when that gets the lock.
+    fn go_on(self: &Arc<Self>, waits: Option<&Progress>) -> Option<Guard> {
+        let mut state = self.state.lock();
         // Taken out, so that one that panics is not polled again.
-        let Some(mut asking) = state.asking.take() else { return Poll::Ready(Ok(None)) };
-        let waker = Waker::from(Arc::clone(slot));
-        let Poll::Ready(answer) = asking.call.as_mut().poll(&mut Context::from_waker(&waker)) else {
-            if let (Some(own), Some(asked)) = (waits.filter(|_| asking.caller != self.id), &asking.progress) {
-                own.follow(asked);
-            }
-            state.asking = Some(asking);
-            return Poll::Pending;
-        };
-        let answer = match answer {
-            Ok(Some(handle)) => {
-                let guard = Guard::new(handle, Some(Arc::clone(slot) as _));
-                state.hold = Arc::downgrade(&guard.hold);
-                Ok(Some(Some(guard)))
-            }
-            without if asking.caller == self.id => without.map(|_| Some(None)),
-            without => {
-                if let Some(caller) = state.callers.get_mut(&asking.caller) {
-                    *caller = Some(without.map(|_| ()));
+        let mut asking = state.asking.take()?;
+        let waker = Waker::from(Arc::clone(self));
+        let guard = match asking.call.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => {
+                if let (Some(own), Some(asked)) = (waits, &asking.progress) {
+                    own.follow(asked);
                 }
-                Ok(None)
+                state.asking = Some(asking);
+                return None;
+            }
+            Poll::Ready(Ok(Some(handle))) => {
+                let guard = Guard::new(handle, Some(Arc::clone(self) as _));
+                state.hold = Arc::downgrade(&guard.hold);
+                Some(guard)
+            }
+            Poll::Ready(without) => {
+                // Whoever asked may be gone.
+                let _ = asking.tell.send(without.map(|_| ()));
+                None
             }
         };
         drop(state);
-        slot.wake_by_ref();
-        Poll::Ready(answer)
+        self.woken.notify_waiters();
+        guard
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let Some(owner) = self.owner.upgrade() else { return };
+        let mut slots = owner.slots.lock();
+        // Another may be in its place already.
+        if slots.get(&self.name).is_some_and(|slot| slot.strong_count() == 0) {
+            slots.remove(&self.name);
+        }
+    }
+}
+
+/// That the acquisition under way can go on.
+impl Wake for Slot {
+    fn wake(self: Arc<Self>) {
+        self.woken.notify_waiters();
+    }
+}
+
+#[derive(Default)]
+struct State {
+    hold: Weak<Hold>,
+    asking: Option<Asking>,
+    /// How many calls to acquire there are.
+    callers: usize,
+}
+
+/// The acquisition under way. Whichever of its callers is polled goes on with it, so none can keep the others waiting.
+struct Asking {
+    mode: Mode,
+    /// To the caller whose terms it follows: that it ended without a lock.
+    tell: oneshot::Sender<Result<()>>,
+    /// What it has learned, for all of them.
+    progress: Option<Progress>,
+    call: Pin<Box<dyn Future<Output = Result<Option<Handle>>> + Send>>,
+}
+
+/// One call to acquire. With the last one the acquisition under way ends.
+struct Caller<'a>(&'a Slot);
+
+impl<'a> Caller<'a> {
+    fn of(slot: &'a Slot) -> Self {
+        slot.state.lock().callers += 1;
+        Self(slot)
     }
 }
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        let slot = self.slot;
-        let mut state = slot.state.lock();
-        state.callers.remove(&self.id);
-        let nobodys = if state.callers.is_empty() { state.asking.take() } else { None };
+        let mut state = self.0.state.lock();
+        state.callers -= 1;
+        let nobodys = if state.callers == 0 { state.asking.take() } else { None };
         drop(state);
         drop(nobodys);
         // A poll that panicked has ended the acquisition and woken nobody.
-        slot.wake_by_ref();
+        self.0.woken.notify_waiters();
     }
 }
 
