@@ -75,12 +75,8 @@ impl Handle {
 enum Attempt {
     Held(Handle),
     Busy(Option<Duration>),
-    /// The entry left the line before it held.
-    LostPlace {
-        /// Whether it stood in the line before.
-        waited: bool,
-        cause: Error,
-    },
+    /// The entry stood in the line and left it before it held.
+    LostPlace(Error),
 }
 
 /// The failed attempts in a row.
@@ -123,7 +119,7 @@ pub(super) async fn acquire(
                 Attempt::Held(handle) => Ok(Some(handle)),
                 Attempt::Busy(_) => Ok(None),
                 // Nobody is known to be ahead.
-                Attempt::LostPlace { cause, .. } => Err(cause),
+                Attempt::LostPlace(cause) => Err(cause),
             };
         };
         let (again, error) = match attempted {
@@ -140,11 +136,9 @@ pub(super) async fn acquire(
                 until_next(client, random_pause(&terms.retry, tries).min(longest)).await;
                 continue;
             }
-            Ok(Attempt::LostPlace { waited, cause }) => {
+            Ok(Attempt::LostPlace(cause)) => {
                 // To have stood in the line is progress.
-                if waited {
-                    failed = Failed::new(client);
-                }
+                failed = Failed::new(client);
                 (failed.again(client, terms, &cause), cause)
             }
             Err(error) if error.is_retryable() => {
@@ -213,8 +207,7 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, line: Option<&Progress>) -
         }
         // The answer took longer than the lease: not held.
         (View::Over(_), _) => {
-            let cause = Error::new(ErrorKind::Timeout, "the store answered after the lease had ended");
-            Ok(Attempt::LostPlace { waited: false, cause })
+            Err(Error::new(ErrorKind::Timeout, "the store answered after the lease had ended"))
         }
     }
 }
@@ -282,7 +275,7 @@ async fn in_line(handle: Handle) -> Result<Attempt> {
                 if reason == LossReason::NotHeld && cause.is_none() {
                     return Err(evicted(&client, &entry));
                 }
-                return Ok(Attempt::LostPlace { waited: true, cause: cause.unwrap_or_else(lost_place) });
+                return Ok(Attempt::LostPlace(cause.unwrap_or_else(lost_place)));
             }
         };
         let woken = tokio::select! {
