@@ -196,10 +196,7 @@ impl Drop for Guard {
 fn lost(name: &LockName, reason: LossReason, cause: Option<Error>) -> Error {
     let text = format!("`{name}` is not held any more: {reason}");
     let error = Error::new(ErrorKind::Lost, text).lost_by(reason);
-    match cause {
-        Some(cause) => error.caused_by(cause),
-        None => error,
-    }
+    cause.into_iter().fold(error, Error::caused_by)
 }
 
 #[cfg(test)]

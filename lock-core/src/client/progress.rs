@@ -22,7 +22,7 @@ struct ProgressState {
     changed: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Learned {
     others_ahead: bool,
     /// The number of the entry that waits.
@@ -40,14 +40,11 @@ impl Progress {
 
     /// Learns what another one of its owner has, whose acquisition it shares.
     pub(super) fn follow(&self, other: &Self) {
-        let (ahead, token, failure) = {
-            let theirs = other.0.learned.lock();
-            (theirs.others_ahead, theirs.token, theirs.failure.clone())
-        };
-        if ahead {
-            self.waits(token);
+        let theirs = other.0.learned.lock().clone();
+        if theirs.others_ahead {
+            self.waits(theirs.token);
         }
-        if let Some(failure) = failure {
+        if let Some(failure) = theirs.failure {
             self.failed(failure);
         }
     }
@@ -92,9 +89,6 @@ impl Progress {
         }
         let text = format!("the store has not said within {timeout:?} whether the lock is free");
         let error = Error::new(ErrorKind::Timeout, text).during("acquire");
-        Err(match &learned.failure {
-            Some(cause) => error.caused_by(cause.clone()),
-            None => error,
-        })
+        Err(learned.failure.iter().cloned().fold(error, Error::caused_by))
     }
 }
