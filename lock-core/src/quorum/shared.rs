@@ -16,7 +16,7 @@ use crate::capabilities::Capabilities;
 use crate::client::background::Background;
 use crate::error::{Error, ErrorKind};
 use crate::holder::{HolderId, HolderMap};
-use crate::toolkit::Mutex;
+use crate::toolkit::{Mutex, sweep};
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -67,11 +67,7 @@ impl Shared {
     /// Keeps a hold. Those that have ended and that nobody released are forgotten when there are twice as many as last time.
     pub(super) fn keep(&self, owner: HolderId, hold: QuorumHold) {
         let mut holds = self.holds.lock();
-        if holds.len() == holds.capacity() {
-            holds.retain(|_, hold| !hold.left().is_zero());
-            let as_many = holds.len();
-            holds.reserve(2 * as_many);
-        }
+        sweep(&mut holds, |hold| !hold.left().is_zero());
         holds.insert(owner, hold);
     }
 

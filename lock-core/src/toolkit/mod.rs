@@ -10,6 +10,7 @@ mod lines;
 mod mutex;
 pub mod options;
 mod single_flight;
+mod sweep;
 mod unanswered;
 
 pub use credentials::Credentials;
@@ -20,4 +21,5 @@ pub use mutex::Mutex;
 #[doc(inline)]
 pub use options::options;
 pub use single_flight::{Flights, SingleFlight};
+pub(crate) use sweep::sweep;
 pub use unanswered::Unanswered;

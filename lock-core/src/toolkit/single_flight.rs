@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::Mutex;
+use super::{Mutex, sweep};
 
 /// Work under way, done by a task of its own for all who ask meanwhile ("single flight").
 ///
@@ -144,11 +144,7 @@ impl<K: Eq + Hash, T> Flights<K, T> {
     #[must_use]
     pub fn of(&self, key: K) -> Arc<SingleFlight<T>> {
         let mut flights = self.0.lock();
-        if flights.len() == flights.capacity() {
-            flights.retain(|_, flight| Arc::strong_count(flight) > 1 || flight.is_under_way());
-            let as_many = flights.len();
-            flights.reserve(as_many);
-        }
+        sweep(&mut flights, |flight| Arc::strong_count(flight) > 1 || flight.is_under_way());
         Arc::clone(flights.entry(key).or_default())
     }
 }
