@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -28,13 +28,14 @@ use super::{Mutex, sweep};
 /// assert_eq!(tokio::join!(connect(), connect()), (Some("a connection"), Some("a connection"))); // made once
 /// # }
 /// ```
-pub struct SingleFlight<T>(Arc<Flight<T>>);
+pub struct SingleFlight<T>(Mutex<Weak<Answer<T>>>);
 
-type Flight<T> = Mutex<Option<watch::Receiver<Option<T>>>>;
+/// Kept by the task that does the work, to its end.
+type Answer<T> = watch::Sender<Option<T>>;
 
 impl<T> Default for SingleFlight<T> {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(None)))
+        Self(Mutex::new(Weak::new()))
     }
 }
 
@@ -48,8 +49,13 @@ impl<T> SingleFlight<T> {
     /// Whether somebody does the work now.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
-        self.0.lock().is_some()
+        under_way(&self.0.lock()).is_some()
     }
+}
+
+/// With its answer it is over, so that who has that and asks again begins it anew.
+fn under_way<T>(flight: &Weak<Answer<T>>) -> Option<Arc<Answer<T>>> {
+    flight.upgrade().filter(|answer| answer.borrow().is_none())
 }
 
 impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
@@ -87,8 +93,8 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let under_way = self.0.lock().clone();
-        if let Some(mut answer) = under_way {
+        let answer = under_way(&self.0.lock()).map(|answer| answer.subscribe());
+        if let Some(mut answer) = answer {
             let _ = answer.wait_for(Option::is_some).await;
         }
         self.join(runtime, work).await
@@ -98,21 +104,16 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let mut under_way = self.0.lock();
-        if let Some(answer) = &*under_way {
-            return answer.clone();
+        let mut flight = self.0.lock();
+        if let Some(answer) = under_way(&flight) {
+            return answer.subscribe();
         }
         let (tell, answer) = watch::channel(None);
-        *under_way = Some(answer.clone());
-        drop(under_way);
-        // Not under the lock: a runtime that is going drops the task at once, and with it what takes the lock.
-        let landing = Landing(Arc::clone(&self.0));
+        let tell = Arc::new(tell);
+        *flight = Arc::downgrade(&tell);
+        drop(flight);
         let work = work();
-        runtime.spawn(async move {
-            let answer = work.await;
-            drop(landing);
-            tell.send_replace(Some(answer));
-        });
+        runtime.spawn(async move { tell.send_replace(Some(work.await)) });
         answer
     }
 }
@@ -146,15 +147,6 @@ impl<K: Eq + Hash, T> Flights<K, T> {
         let mut flights = self.0.lock();
         sweep(&mut flights, |flight| Arc::strong_count(flight) > 1 || flight.is_under_way());
         Arc::clone(flights.entry(key).or_default())
-    }
-}
-
-/// The end of the work, however it ends.
-struct Landing<T>(Arc<Flight<T>>);
-
-impl<T> Drop for Landing<T> {
-    fn drop(&mut self) {
-        self.0.lock().take();
     }
 }
 
