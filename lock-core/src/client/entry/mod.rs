@@ -207,7 +207,9 @@ impl Entry {
             let good = ours && state.phase == Phase::Waiting;
             if good {
                 state.hold(&self.upkeep, now);
-                state.lengthen(&self.upkeep, now);
+                // By its waiter's lease. It is not renewed at once: most holds are over before, and then it costs the store nothing.
+                state.short = true;
+                state.due = state.due.min(now + state.slack(&self.upkeep));
             }
             good
         })

@@ -173,13 +173,6 @@ impl State {
         self.hold_until = upkeep.max_hold.map(|hold| now + hold);
     }
 
-    /// It holds by its waiter's lease.
-    pub(super) fn lengthen(&mut self, upkeep: &Upkeep, now: Timestamp) {
-        self.short = true;
-        // Not at once: most holds are over before, and then it costs the store nothing.
-        self.due = self.due.min(now + self.slack(upkeep));
-    }
-
     pub(super) fn apply(&mut self, upkeep: &Upkeep, sent: Timestamp, now: Timestamp, answer: Renewed) {
         let another = |raw| self.number.is_some_and(|own| own != raw);
         if number(answer).is_some_and(another) {
