@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::acquire::Handle;
 use super::cancel_safe::CancelSafe;
@@ -21,9 +21,9 @@ use crate::name::LockName;
 #[derive(Debug)]
 pub(super) struct Hold {
     handle: Handle,
-    pub(super) guards: AtomicU32,
+    pub(super) guards: AtomicUsize,
     /// How many of them are on their way.
-    away: AtomicU32,
+    away: AtomicUsize,
     /// Whether it was ever entered again.
     entered: AtomicBool,
     /// Keeps the owner's slot while the lock is held.
@@ -40,19 +40,17 @@ impl Hold {
         if let View::Over(reason) = self.view() {
             return Err(lost(&self.handle.entry.ticket().name, reason, self.handle.entry.failure()));
         }
-        let more = |n: u32| if n == 0 { None } else { n.checked_add(1) };
-        match self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
-            Ok(_) => {
-                self.entered.store(true, Ordering::Release);
-                let guard = Guard { hold: Arc::clone(self), out: false, away: AtomicBool::default() };
-                if self.handle.entry.is_unused() {
-                    guard.received();
-                }
-                Ok(guard)
-            }
-            Err(0) => Err(lost(&self.handle.entry.ticket().name, LossReason::Released, None)),
-            Err(_) => Err(Error::new(ErrorKind::Full, "the lock is entered as often as can be counted")),
+        // Each guard has a part in the `Arc`, which counts no further.
+        let more = |n: usize| (n > 0).then(|| n + 1);
+        if self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_err() {
+            return Err(lost(&self.handle.entry.ticket().name, LossReason::Released, None));
         }
+        self.entered.store(true, Ordering::Release);
+        let guard = Guard { hold: Arc::clone(self), out: false, away: AtomicBool::default() };
+        if self.handle.entry.is_unused() {
+            guard.received();
+        }
+        Ok(guard)
     }
 
     /// While all of its guards are on their way nobody has it. With a least time it stays as it is when somebody may have had it: that
@@ -71,7 +69,7 @@ impl Hold {
 
 impl Guard {
     pub(crate) fn new(handle: Handle, slot: Option<Arc<dyn Any + Send + Sync>>) -> Self {
-        let (guards, away, entered) = (AtomicU32::new(1), AtomicU32::new(0), AtomicBool::new(false));
+        let (guards, away, entered) = (AtomicUsize::new(1), AtomicUsize::new(0), AtomicBool::new(false));
         let hold = Arc::new(Hold { handle, guards, away, entered, _slot: slot });
         Self { hold, out: false, away: AtomicBool::default() }
     }
