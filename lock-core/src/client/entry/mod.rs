@@ -32,25 +32,18 @@ pub(crate) struct Entry {
     pub(crate) changed: Notify,
     /// One more for each who waits for the end: as a rule work that runs under it.
     watches: AtomicUsize,
-    /// Whether somebody has learned of the end while waiting for it: the work may be ending.
+    /// Whether somebody waited for the end when it came: the work may be ending.
     learned: AtomicBool,
     /// Where the renewer has it; written under the renewer's lock only.
     pub(crate) key: Mutex<Option<Key>>,
 }
 
 /// One who waits for the end of an entry.
-pub(crate) struct Watch<'a> {
-    entry: &'a Entry,
-    /// Whether it was over when the wait began.
-    late: bool,
-}
+pub(crate) struct Watch<'a>(&'a AtomicUsize);
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        if !self.late && self.entry.is_over() {
-            self.entry.learned.store(true, Ordering::Release);
-        }
-        self.entry.watches.fetch_sub(1, Ordering::AcqRel);
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -99,6 +92,9 @@ impl Entry {
         let ended = !was_over && matches!(state.phase, Phase::Over(_));
         drop(state);
         if ended {
+            if self.watches.load(Ordering::Acquire) > 0 {
+                self.learned.store(true, Ordering::Release);
+            }
             self.changed.notify_waiters();
         }
         answer
@@ -173,10 +169,10 @@ impl Entry {
     ///
     /// An answer that comes after the deadline changes nothing: what was lost stays lost.
     pub(crate) fn renewed(&self, sent: Timestamp, now: Timestamp, answer: &Result<Renewed>) {
-        let mut state = self.state.lock();
-        if matches!(state.view(now), View::Over(_)) {
-            // Notified below: the deadline may have passed just now.
-        } else {
+        self.step(now, |state, view| {
+            if matches!(view, View::Over(_)) {
+                return;
+            }
             let learned = answer.as_ref().map_err(Error::clone);
             match learned.and_then(|answer| state.learn(self.epoch, number(*answer)).map(|()| *answer)) {
                 Ok(answer) => {
@@ -192,8 +188,7 @@ impl Entry {
                     state.failure = Some((now, error));
                 }
             }
-        }
-        drop(state);
+        });
         self.changed.notify_waiters();
     }
 
@@ -269,11 +264,7 @@ impl Entry {
     /// Counts one who waits for the end, until dropped.
     pub(crate) fn watch(&self) -> Watch<'_> {
         self.watches.fetch_add(1, Ordering::AcqRel);
-        Watch { entry: self, late: self.is_over() }
-    }
-
-    fn is_over(&self) -> bool {
-        matches!(self.state.lock().phase, Phase::Over(_))
+        Watch(&self.watches)
     }
 
     /// Whether somebody learns of its end, or has.
