@@ -119,7 +119,7 @@ pub(super) async fn acquire(
                 Attempt::LostPlace(cause) => Err(cause),
             };
         };
-        let (again, error) = match attempted {
+        let error = match attempted {
             Ok(Attempt::Held(handle)) => return Ok(Some(handle)),
             Ok(Attempt::Busy(retry_after)) => {
                 progress.others_ahead();
@@ -136,14 +136,14 @@ pub(super) async fn acquire(
             Ok(Attempt::LostPlace(cause)) => {
                 // To have stood in the line is progress.
                 failed = Failed::new(client);
-                (failed.again(client, terms, &cause), cause)
+                cause
             }
-            Err(error) if error.is_retryable() => {
-                (failed.again(client, terms, &error), error.during("acquire"))
-            }
-            Err(error) => (None, error.during("acquire")),
+            Err(error) if error.is_retryable() => error.during("acquire"),
+            Err(error) => return Err(error.during("acquire").at(&client.info.address)),
         };
-        let Some(count) = again else { return Err(error.at(&client.info.address)) };
+        let Some(count) = failed.again(client, terms, &error) else {
+            return Err(error.at(&client.info.address));
+        };
         progress.failed(error);
         until_next(client, random_pause(&terms.retry, count)).await;
     }
