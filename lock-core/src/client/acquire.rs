@@ -277,27 +277,23 @@ async fn in_line(handle: Handle) -> Result<Attempt> {
         };
         let woken = tokio::select! {
             biased;
-            woken = client.backend.wait(entry.ticket()) => Some(woken),
-            () = changed => None,
-            () = sleep_until(&client.clock, ask_at.unwrap_or(deadline).min(deadline)) => {
-                ask_again(&handle).await;
-                None
-            }
+            woken = client.backend.wait(entry.ticket()) => woken,
+            () = changed => continue,
+            () = sleep_until(&client.clock, ask_at.unwrap_or(deadline).min(deadline)) => Ok(Wake::Ask),
         };
         match woken {
-            None => {}
-            Some(Ok(wake)) => {
+            Ok(wake) => {
                 failures = 0;
                 if !matches!(wake, Wake::Held(token) if entry.pushed(token, client.clock.now())) {
                     ask_again(&handle).await;
                 }
             }
-            Some(Err(error)) if error.is_retryable() => {
+            Err(error) if error.is_retryable() => {
                 failures += 1;
                 entry.failed(client.clock.now(), error);
                 pause(failures).await;
             }
-            Some(Err(error)) => return Err(error.during("wait").at(&client.info.address)),
+            Err(error) => return Err(error.during("wait").at(&client.info.address)),
         }
     }
 }
