@@ -1,7 +1,6 @@
 //! The runtime a client lives on. What talks to the store runs there, whichever runtime or executor the caller is on.
 
 use std::future::{Future, pending, poll_fn};
-use std::mem;
 use std::panic::{catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -53,9 +52,8 @@ impl Client {
         &self,
         mut call: Pin<&mut impl Future<Output = Result<T>>>,
     ) -> impl Future<Output = Result<T>> {
-        let mut first = true;
         poll_fn(move |cx| {
-            let away = !mem::take(&mut first) && !self.is_home();
+            let away = !self.is_home();
             // It takes no task any more, and its timers panic.
             if away && Attached(self.runtime.spawn(pending::<()>())).0.is_finished() {
                 return Poll::Ready(Err(self.has_ended()));
