@@ -13,8 +13,9 @@ impl Client {
     pub(crate) async fn close(self: &Arc<Self>, timeout: Duration) -> Result<()> {
         let client = self;
         let now = client.clock.now();
-        // The loss of those that are watched is waited for, as a rule by work: their guards are about to go.
-        let (kept, watched) = end_all(client);
+        let kept = end_all(client, now);
+        // The loss of these is waited for, as a rule by work: their guards are about to go.
+        let watched: Vec<_> = kept.iter().filter(|entry| entry.is_watched()).cloned().collect();
         let until = now + timeout;
         let late =
             |text: String| Error::new(ErrorKind::Timeout, text).during("close").at(&client.info.address);
@@ -41,19 +42,15 @@ impl Client {
     }
 }
 
-/// Ends every entry because the client closes, and gives back what no caller has. What stays in the store until its guard
-/// goes, and which of it somebody learns of.
-fn end_all(client: &Arc<Client>) -> (Vec<Arc<Entry>>, Vec<Arc<Entry>>) {
-    let now = client.clock.now();
+/// Ends every entry because the client closes, and gives back what no caller has. What stays in the store until its guard goes.
+fn end_all(client: &Arc<Client>, now: Timestamp) -> Vec<Arc<Entry>> {
     let mut entries = client.schedule.all_and_lost();
-    // Before the end: work that learns of it may have ended at once, and its guard is about to go.
-    let watched = entries.iter().filter(|entry| entry.is_watched()).cloned().collect();
     for entry in &entries {
         entry.end(now, LossReason::Closed);
         client.settle(entry, now);
     }
     entries.retain(|entry| entry.is_kept());
-    (entries, watched)
+    entries
 }
 
 /// Waits until the guards of these have gone and nothing else is under way.

@@ -5,7 +5,7 @@
 
 mod state;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::sync::{Mutex, Notify};
@@ -32,8 +32,6 @@ pub(crate) struct Entry {
     pub(crate) changed: Notify,
     /// One more for each who waits for the end: as a rule work that runs under it.
     watches: AtomicUsize,
-    /// Whether somebody waited for the end when it came: the work may be ending.
-    learned: AtomicBool,
     /// Where the renewer has it; written under the renewer's lock only.
     pub(crate) key: Mutex<Option<Key>>,
 }
@@ -64,8 +62,8 @@ impl Entry {
         state.apply(&upkeep, sent, now, answer);
         let ticket = request.ticket().token(number(answer));
         let (state, key) = (Mutex::new(state), Mutex::new(None));
-        let (changed, watches, learned) = (Notify::new(), AtomicUsize::new(0), AtomicBool::new(false));
-        Ok(Self { ticket, epoch: request.epoch, upkeep, state, changed, watches, learned, key })
+        let (changed, watches) = (Notify::new(), AtomicUsize::new(0));
+        Ok(Self { ticket, epoch: request.epoch, upkeep, state, changed, watches, key })
     }
 
     /// Its ticket; without a number if it joined without one.
@@ -90,11 +88,10 @@ impl Entry {
         let view = state.view(now);
         let answer = step(&mut state, view);
         let ended = !was_over && matches!(state.phase, Phase::Over(_));
+        // Under the lock, so that who sees the end sees this.
+        state.learned |= ended && self.watches.load(Ordering::Acquire) > 0;
         drop(state);
         if ended {
-            if self.watches.load(Ordering::Acquire) > 0 {
-                self.learned.store(true, Ordering::Release);
-            }
             self.changed.notify_waiters();
         }
         answer
@@ -263,7 +260,7 @@ impl Entry {
 
     /// Whether somebody learns of its end, or has.
     pub(crate) fn is_watched(&self) -> bool {
-        self.watches.load(Ordering::Acquire) > 0 || self.learned.load(Ordering::Acquire)
+        self.watches.load(Ordering::Acquire) > 0 || self.state.lock().learned
     }
 
     /// Whether it is lost and a guard still has it: it stays in the store, since work may still run under it.

@@ -64,6 +64,8 @@ pub(super) struct State {
     pub(super) idle_since: Timestamp,
     /// It need not stay for its least time.
     pub(super) waived: bool,
+    /// Somebody waited for the end when it came: the work may be ending.
+    pub(super) learned: bool,
     /// The entry may still be in the store.
     pub(super) owed: bool,
     pub(super) failure: Option<(Timestamp, Error)>,
@@ -104,6 +106,7 @@ impl State {
             received: false,
             idle_since: sent,
             waived: false,
+            learned: false,
             owed: true,
             failure: None,
         }
