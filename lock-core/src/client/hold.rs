@@ -120,8 +120,7 @@ impl Guard {
         let Handle { client, entry } = self.handle();
         let now = client.clock.now();
         let ended = entry.end_for_release(now, reason);
-        client.noticed(entry, now);
-        client.schedule.track(entry);
+        client.settle(entry, now);
         match ended {
             Ok(Some(ticket)) => Ok(ticket),
             Ok(None) => Err(self.lost_error(LossReason::NotHeld)),
