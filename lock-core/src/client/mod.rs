@@ -52,7 +52,6 @@ mod sync;
 pub(crate) mod tries;
 mod ways;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -73,7 +72,7 @@ pub(crate) use shared::Client;
 /// A client of one store: makes locks, renews what is held, gives back what is dropped. Cheap to clone.
 ///
 /// Make one per store and process and share it: all its locks use one connection and one renewer.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Locks {
     pub(crate) client: Arc<Client>,
 }
@@ -305,11 +304,5 @@ impl Locks {
         let client = Arc::clone(&self.client);
         client.closed.store(true, Ordering::Release);
         self.client.finish(async move { client.close(timeout).await }).await
-    }
-}
-
-impl fmt::Debug for Locks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locks").field("store", &self.client.info).finish_non_exhaustive()
     }
 }

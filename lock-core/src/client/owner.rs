@@ -39,7 +39,7 @@ use crate::toolkit::{Mutex, sweep};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Owner {
     client: Weak<Client>,
     /// Those that a lock or what it holds uses, and some that have ended.
@@ -220,12 +220,6 @@ impl Drop for Caller<'_> {
         drop(nobodys);
         // A poll that panicked has ended the acquisition and woken nobody.
         self.0.woken.notify_waiters();
-    }
-}
-
-impl fmt::Debug for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owner").finish_non_exhaustive()
     }
 }
 
