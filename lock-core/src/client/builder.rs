@@ -82,7 +82,7 @@ impl Locks {
             true => Arc::new(Lazy::new(*driver, url, Context::new(Arc::clone(&clock)), false)?),
             false => match driver.open(url.clone(), Context::new(Arc::clone(&clock))).await {
                 Ok(backend) => backend,
-                Err(error) => return Err(greeting::explained(error, &url).await),
+                Err(error) => return Err(greeting::explained(error, &url, greeting::found).await),
             },
         };
         Self::builder(backend).clock(clock).settings(settings).build()

@@ -49,32 +49,29 @@ const QUESTIONS: [(&[u8], Judge); 5] = [
 ];
 
 /// Adds to an error of opening `url` what the server there looks like, where that is another kind than the URL names.
-pub(crate) async fn explained(error: Error, url: &StoreUrl) -> Error {
-    explained_by(found, error, url).await
-}
-
-async fn explained_by<F>(found: F, error: Error, url: &StoreUrl) -> Error
-where
-    F: FnOnce(&str, u16) -> Option<Kind> + Send + 'static,
-{
+pub(crate) async fn explained(
+    error: Error,
+    url: &StoreUrl,
+    found: impl FnOnce(&str, u16) -> Option<Kind> + Send + 'static,
+) -> Error {
     if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Protocol) {
         return error;
     }
     let Some((host, Some(port))) = url.hosts.first().cloned() else { return error };
-    match timeout(ALL, tokio::task::spawn_blocking(move || found(&host, port))).await {
-        Ok(Ok(Some((name, schemes)))) => match schemes.iter().find_map(|own| url.scheme.strip_prefix(own)) {
-            None => error.noting(&format!("what answers there looks like {name}")),
-            // It was asked without TLS, which a scheme such as `rediss` demands.
-            Some(rest) if rest.starts_with('s') => {
-                error.noting(&format!("what answers there looks like {name} without TLS"))
-            }
-            Some(_) => error,
-        },
-        _ => error,
+    let asking = timeout(ALL, tokio::task::spawn_blocking(move || found(&host, port)));
+    let Ok(Ok(Some((name, schemes)))) = asking.await else { return error };
+    match schemes.iter().find_map(|own| url.scheme.strip_prefix(own)) {
+        None => error.noting(&format!("what answers there looks like {name}")),
+        // It was asked without TLS, which a scheme such as `rediss` demands.
+        Some(rest) if rest.starts_with('s') => {
+            error.noting(&format!("what answers there looks like {name} without TLS"))
+        }
+        Some(_) => error,
     }
 }
 
-fn found(host: &str, port: u16) -> Option<Kind> {
+/// The kind of server that answers at this address.
+pub(crate) fn found(host: &str, port: u16) -> Option<Kind> {
     let (greeting, judge) = QUESTIONS[0];
     // A server that speaks first is asked no more: it may count connections that break off.
     if let Some(said) = ask(host, port, greeting, FIRST) {
@@ -117,7 +114,7 @@ mod tests {
         let (answers, asked) = mpsc::channel::<()>();
         let looks = move |_: &str, _| asked.recv().ok().and(None);
         let (error, url) = (Error::new(ErrorKind::Timeout, "away"), "x://nowhere:1".parse().unwrap());
-        let explained = explained_by(looks, error, &url);
+        let explained = explained(error, &url, looks);
         let explained = tokio::time::timeout(Duration::from_secs(20), explained).await;
         drop(answers);
         assert_eq!(explained.expect("it waits").kind(), ErrorKind::Timeout);
