@@ -34,7 +34,7 @@ pub(crate) enum View {
     Over(LossReason),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) phase: Phase,
     /// In the store: known since it joined, or since it holds where the store's own queue is the line.
@@ -71,8 +71,9 @@ pub(super) struct State {
     pub(super) failure: Option<(Timestamp, Error)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
+    #[default]
     Waiting,
     Held,
     Over(LossReason),
@@ -91,24 +92,14 @@ impl State {
     /// Of an entry that was asked for at `sent`, before the answer.
     pub(super) fn joining(request: &Request, sent: Timestamp) -> Self {
         Self {
-            phase: Phase::Waiting,
-            number: None,
             lease: request.lease,
             waiter_lease: request.waiter_lease,
-            granted: Duration::ZERO,
             longest: request.lease,
             deadline: sent,
-            held_since: None,
-            hold_until: None,
             due: sent,
-            short: false,
-            ask_at: None,
-            received: false,
             idle_since: sent,
-            waived: false,
-            learned: false,
             owed: true,
-            failure: None,
+            ..Self::default()
         }
     }
 
