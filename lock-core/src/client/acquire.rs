@@ -63,9 +63,8 @@ impl Handle {
         let _counted = self.client.background.begin();
         let now = self.client.clock.now();
         self.entry.end(now, LossReason::Released);
-        self.client.noticed(&self.entry, now);
+        self.client.settle(&self.entry, now);
         self.client.give_back(&self.entry);
-        self.client.schedule.track(&self.entry);
     }
 }
 

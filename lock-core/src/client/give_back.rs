@@ -14,13 +14,6 @@ use crate::error::{Error, Result};
 use crate::lease;
 
 impl Client {
-    /// An entry may be over: observers learn of it.
-    pub(crate) fn noticed(&self, entry: &Entry, now: Timestamp) {
-        if let Some(observers) = &self.observers {
-            observers.looked_at(entry, now);
-        }
-    }
-
     /// Runs `work` in the background and counts it as pending. Never blocks or panics: on a runtime that is gone the work
     /// is dropped, and leases free what it would have freed.
     pub(super) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
@@ -28,14 +21,17 @@ impl Client {
     }
 
     /// Gives an entry back in the background, if that is still owed.
-    pub(crate) fn give_back(self: &Arc<Self>, entry: &Entry) {
+    pub(crate) fn give_back(self: &Arc<Self>, entry: &Arc<Entry>) {
         self.release_owed(entry, entry.take_owed());
+        self.schedule.track(entry);
     }
 
-    /// After a change of an entry: one that is over before a caller has received it is given back. One that a guard has is not: work
-    /// may still be running under it.
+    /// After a change of an entry: observers learn of its end, and one that is over before a caller has received it is given back. One
+    /// that a guard has is not: work may still be running under it.
     pub(crate) fn settle(self: &Arc<Self>, entry: &Arc<Entry>, now: Timestamp) {
-        self.noticed(entry, now);
+        if let Some(observers) = &self.observers {
+            observers.looked_at(entry, now);
+        }
         // Counted before it is taken, and tracked until then: a `close` that finds nothing owed waits for the release.
         let _counted = self.background.begin();
         self.release_owed(entry, entry.take_unreceived());
