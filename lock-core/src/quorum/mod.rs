@@ -294,16 +294,7 @@ impl Backend for Members {
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let check = |item: &Renewal| self.shared.check_entry(item.lease, item.ticket.delay);
-        let mut answers = Vec::with_capacity(due.len());
-        // One that is refused is a part by itself.
-        for part in due.chunk_by(|a, b| check(a).is_ok() && check(b).is_ok()) {
-            match check(&part[0]) {
-                Ok(()) => answers.extend(renew::renew(&self.shared, part).await),
-                Err(refused) => answers.push(Err(refused)),
-            }
-        }
-        answers
+        renew::renew(&self.shared, due).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {

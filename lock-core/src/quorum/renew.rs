@@ -54,6 +54,9 @@ fn batches(shared: &Shared, due: &[Renewal]) -> Vec<Vec<(usize, Renewal)>> {
     let mut batches = vec![Vec::new(); shared.members.len()];
     let mut holds = shared.holds.lock();
     for (place, renewal) in due.iter().enumerate() {
+        if shared.check_entry(renewal.lease, renewal.ticket.delay).is_err() {
+            continue;
+        }
         let Some(hold) = holds.get_mut(&renewal.ticket.holder) else { continue };
         // A member may give it whatever the others say.
         hold.lasts(renewal.lease);
@@ -107,6 +110,7 @@ fn votes(due: usize, batches: &[Vec<(usize, Renewal)>], answers: &[Answer<Said>]
 }
 
 fn conclude(shared: &Arc<Shared>, renewal: &Renewal, vote: Tally) -> Result<Renewed> {
+    shared.check_entry(renewal.lease, renewal.ticket.delay)?;
     let owner = renewal.ticket.holder;
     if vote.is_lost(shared) {
         let mut holds = shared.holds.lock();
