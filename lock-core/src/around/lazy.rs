@@ -8,15 +8,12 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
+use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
 use crate::client::runtime;
 use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::LockName;
-use crate::snapshot::{Listing, Page, Snapshot};
-use crate::token::FencingToken;
-use crate::toolkit::{Mutex, SingleFlight};
+use crate::toolkit::{Layer, Mutex, SingleFlight};
 use crate::url::StoreUrl;
 
 /// The least time between two attempts to connect to a member that is not there.
@@ -24,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 type Opened = Result<Arc<dyn Backend>>;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lazy(Arc<State>);
 
 #[derive(Debug)]
@@ -138,8 +135,27 @@ impl Lazy {
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Lazy {
+impl Layer for Lazy {
+    fn inner(&self) -> &dyn Backend {
+        match self.0.store.get() {
+            Some(Some(store)) => &**store,
+            // Verbs come by `pass`, and the rest is below.
+            _ => unreachable!("it is not connected to"),
+        }
+    }
+
+    fn pass<T: Send>(
+        &self,
+        _verb: &'static str,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> impl Future<Output = Result<T>> + Send {
+        let connected = self.store();
+        async {
+            connected.await?;
+            call.await
+        }
+    }
+
     fn info(&self) -> Info {
         Info::new(self.0.url.scheme.clone(), self.0.url.address())
     }
@@ -147,41 +163,6 @@ impl Backend for Lazy {
     fn capabilities(&self) -> Capabilities {
         let store = self.0.store.get().and_then(Option::as_ref);
         store.map_or(self.0.driver.capabilities, |store| store.capabilities())
-    }
-
-    async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.store().await?.acquire(request).await
-    }
-
-    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.store().await?.wait(ticket).await
-    }
-
-    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        match self.store().await {
-            Ok(store) => store.renew(due).await,
-            Err(error) => vec![Err(error); due.len()],
-        }
-    }
-
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.store().await?.release(ticket).await
-    }
-
-    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.store().await?.raise(ticket, token).await
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.store().await?.inspect(name).await
-    }
-
-    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.store().await?.list(prefix, page).await
-    }
-
-    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.store().await?.evict(name, token).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -202,6 +183,7 @@ mod tests {
     use crate::clock::BootClock;
     use crate::config::Settings;
     use crate::memory;
+    use crate::snapshot::Page;
 
     static OPENED: AtomicU32 = AtomicU32::new(0);
 

@@ -18,6 +18,7 @@ use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Margin;
 use crate::store::greeting;
+use crate::toolkit::Layered;
 use crate::url::StoreUrl;
 
 impl Locks {
@@ -79,7 +80,7 @@ impl Locks {
         // What no store takes is no reason to ask this one, which may be away.
         settings.clone().checked(&Capabilities::of_lines(), &url.scheme)?;
         let backend = match settings.lazy {
-            true => Arc::new(Lazy::new(*driver, url, Context::new(Arc::clone(&clock)), false)?),
+            true => Arc::new(Layered(Lazy::new(*driver, url, Context::new(Arc::clone(&clock)), false)?)),
             false => match driver.open(url.clone(), Context::new(Arc::clone(&clock))).await {
                 Ok(backend) => backend,
                 Err(error) => return Err(greeting::explained(error, &url, greeting::found).await),

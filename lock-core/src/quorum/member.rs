@@ -1,13 +1,12 @@
 //! The members of a quorum, by URL; one that is unreachable when the client starts is connected to when it is there.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::combined;
 use crate::around::lazy::Lazy;
-use crate::backend::Backend as _;
 use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
+use crate::toolkit::Layer as _;
 use crate::url::StoreUrl;
 
 /// The driver of a member, by the scheme of its URL.
@@ -30,11 +29,11 @@ pub(super) fn read(nth: usize, text: &str, drivers: &[Driver]) -> Result<(Driver
 ///
 /// # Errors
 /// What opening says when that fails on a majority, or when a URL can never work.
-pub(super) async fn open_all(members: Vec<(Driver, StoreUrl)>, context: &Context) -> Result<Vec<Arc<Lazy>>> {
-    let member = |(driver, url)| Lazy::new(driver, url, context.clone(), true).map(Arc::new);
+pub(super) async fn open_all(members: Vec<(Driver, StoreUrl)>, context: &Context) -> Result<Vec<Lazy>> {
+    let member = |(driver, url)| Lazy::new(driver, url, context.clone(), true);
     let members = members.into_iter().map(member).collect::<Result<Vec<_>>>()?;
     let opening = members.iter().map(|member| {
-        let member = Arc::clone(member);
+        let member = member.clone();
         tokio::spawn(async move { member.store().await.map(|_| ()) })
     });
     let (mut open, mut errors) = (0, Vec::new());

@@ -9,6 +9,7 @@ use crate::capabilities::Capabilities;
 use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::options::OptionSpec;
+use crate::toolkit::Layered;
 use crate::url::StoreUrl;
 
 /// The options of a `quorum:` URL, beside those of every store.
@@ -64,7 +65,8 @@ pub async fn open(
     };
     let gates = members.iter().map(gate).collect::<Result<Vec<_>>>()?;
     let members = member::open_all(members, &context).await?;
-    let members = members.into_iter().map(|member| member as Arc<dyn Backend>).zip(gates).collect();
+    let members =
+        members.into_iter().map(|member| Arc::new(Layered(member)) as Arc<dyn Backend>).zip(gates).collect();
     let quorum = Quorum::of(members, config.member_timeout, config.quarantine, true)?;
     quorum.store().shared.compare_all().await?;
     Ok(quorum)

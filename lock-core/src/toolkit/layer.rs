@@ -58,7 +58,7 @@ use crate::token::FencingToken;
 /// That of the store behind, while `pass` keeps it.
 #[async_trait]
 pub trait Layer: Debug + Send + Sync + 'static {
-    /// The store behind.
+    /// The store behind; asked for where a call is polled, so that [`Layer::pass`] may make it first.
     fn inner(&self) -> &dyn Backend;
 
     /// One call on its way: `call` asks the store behind, `verb` is the name of its method. `close` does not come by here.
@@ -83,12 +83,12 @@ pub trait Layer: Debug + Send + Sync + 'static {
 
     /// As [`Backend::acquire`].
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.pass("acquire", self.inner().acquire(request)).await
+        self.pass("acquire", async { self.inner().acquire(request).await }).await
     }
 
     /// As [`Backend::wait`].
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.pass("wait", self.inner().wait(ticket)).await
+        self.pass("wait", async { self.inner().wait(ticket).await }).await
     }
 
     /// As [`Backend::renew`]: one call; where it fails every answer says so.
@@ -99,27 +99,27 @@ pub trait Layer: Debug + Send + Sync + 'static {
 
     /// As [`Backend::release`].
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.pass("release", self.inner().release(ticket)).await
+        self.pass("release", async { self.inner().release(ticket).await }).await
     }
 
     /// As [`Backend::raise`].
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.pass("raise", self.inner().raise(ticket, token)).await
+        self.pass("raise", async { self.inner().raise(ticket, token).await }).await
     }
 
     /// As [`Backend::inspect`].
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.pass("inspect", self.inner().inspect(name)).await
+        self.pass("inspect", async { self.inner().inspect(name).await }).await
     }
 
     /// As [`Backend::list`].
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.pass("list", self.inner().list(prefix, page)).await
+        self.pass("list", async { self.inner().list(prefix, page).await }).await
     }
 
     /// As [`Backend::evict`].
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.pass("evict", self.inner().evict(name, token)).await
+        self.pass("evict", async { self.inner().evict(name, token).await }).await
     }
 
     /// As [`Backend::close`].
