@@ -32,13 +32,6 @@ impl Observed {
         Arc::new(Layered(Self { store, clock, observers, down: AtomicBool::new(false) }))
     }
 
-    async fn observed<T>(&self, verb: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let sent = self.clock.now();
-        let answer = call.await;
-        self.tell(verb, sent, answer.as_ref().err());
-        answer
-    }
-
     fn tell(&self, verb: &'static str, sent: Timestamp, failure: Option<&Error>) {
         let (store, took) = (&*self.observers.store, self.clock.now().saturating_since(sent));
         self.observers.tell(None, &Event::Request { store, verb, failure, took });
@@ -60,7 +53,12 @@ impl Layer for Observed {
         verb: &'static str,
         call: impl Future<Output = Result<T>> + Send,
     ) -> impl Future<Output = Result<T>> + Send {
-        self.observed(verb, call)
+        let sent = self.clock.now();
+        async move {
+            let answer = call.await;
+            self.tell(verb, sent, answer.as_ref().err());
+            answer
+        }
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
@@ -71,7 +69,7 @@ impl Layer for Observed {
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let answer = self.observed("evict", self.store.evict(name, token)).await;
+        let answer = self.pass("evict", self.store.evict(name, token)).await;
         if let Ok(Release::Released) = answer {
             self.observers.tell(None, &Event::Evicted { name, token });
         }
