@@ -220,10 +220,8 @@ impl GuardSet {
         let Some(guard) = self.guards.iter().find(|guard| guard.name().as_str() == name) else {
             return Err(Error::new(ErrorKind::Misuse, format!("`{name}` is not in this set")));
         };
-        match self.guards.iter().find_map(Guard::loss_error) {
-            Some(error) => Err(error),
-            None => guard.token(),
-        }
+        self.guards.iter().try_for_each(Guard::check)?;
+        guard.token()
     }
 
     /// Waits until one of the locks is lost, and says which and why.

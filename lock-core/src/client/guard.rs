@@ -8,7 +8,7 @@ use super::acquire::Handle;
 use super::cancel_safe::renew_one;
 use super::hold::Hold;
 use crate::clock::Timestamp;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::holder::HolderId;
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -109,7 +109,7 @@ impl Guard {
     /// # }
     /// ```
     pub fn token(&self) -> Result<FencingToken> {
-        self.held().map_err(|reason| self.lost_error(reason))?;
+        self.check()?;
         let Handle { client, entry } = self.handle();
         client.capabilities.require(client.capabilities.fencing, "fencing", &client.info.scheme)?;
         entry.token().ok_or_else(|| self.lost_error(LossReason::NotHeld))
@@ -155,8 +155,9 @@ impl Guard {
         self.held().err()
     }
 
-    pub(crate) fn loss_error(&self) -> Option<Error> {
-        self.loss().map(|reason| self.lost_error(reason))
+    /// An error once it is lost.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.held().map(|_| ()).map_err(|reason| self.lost_error(reason))
     }
 
     /// How long the lock is still held if no renewal succeeds; zero once lost.
@@ -259,7 +260,7 @@ impl Guard {
     /// The same for a lease that the store has given, whatever this client may ask for.
     pub(crate) async fn extend_to(&self, lease: Duration) -> Result<()> {
         let Handle { client, entry } = self.handle();
-        self.held().map_err(|reason| self.lost_error(reason))?;
+        self.check()?;
         let sent = client.clock.now();
         let answer = renew_one(client, entry.renewal_for(lease)).await;
         if answer.is_ok() {
@@ -269,7 +270,7 @@ impl Guard {
         entry.renewed(sent, now, &answer);
         client.settle(entry, now);
         answer.map_err(|error| error.during("extend").at(&client.info.address))?;
-        self.loss_error().map_or(Ok(()), Err)
+        self.check()
     }
 
     /// Gives the lock back and waits until the store says so. While the hold has other guards, only this one ends.

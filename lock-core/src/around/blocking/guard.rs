@@ -71,16 +71,12 @@ impl Guard {
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was lost before the work ended, or before it began: then it was not run.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
-        if let Some(error) = self.guard.loss_error() {
-            return Err(error);
-        }
+        self.guard.check()?;
         // So that `close` waits for its end.
         let _watch = self.guard.entry().watch();
         let done = work();
-        match self.guard.loss_error() {
-            Some(error) => Err(error),
-            None => Ok(done),
-        }
+        self.guard.check()?;
+        Ok(done)
     }
 
     /// Asks the store for a lease of `lease` from now on.
