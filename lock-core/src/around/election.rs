@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::around::progress::ask_every;
 use crate::client::Locks;
-use crate::client::acquire::until_next;
+use crate::client::acquire::{Handle, until_next};
 use crate::client::guard::{Guard, LossReason};
 use crate::client::lock::Lock;
 use crate::error::{ErrorKind, Result};
@@ -175,14 +175,23 @@ impl Election {
     /// One term, until the lock is given back; `None` where the work was stopped.
     async fn lead<F: Future>(&self, guard: Guard, work: &mut impl FnMut(Term) -> F) -> Option<F::Output> {
         let (guard, notice) = (Arc::new(guard), self.notice);
-        // Its end gives back what was lost.
-        let OwnTerm(term) = &OwnTerm(Term { guard, notice, stepping_down: Arc::default() });
-        let ended = tokio::select! {
-            biased;
-            () = term.over() => None,
-            // Begun in here: not where the term is over.
-            ended = async { work(term.clone()).await } => Some(ended),
+        let term = Term { guard, notice, stepping_down: Arc::default() };
+        let Handle { client, entry } = term.guard.handle();
+        // Its end gives back what was lost, and the rest when this is dropped: clones of the term do not keep the lock.
+        let _own = Handle { client: Arc::clone(client), entry: Arc::clone(entry) };
+        let handed_on = async {
+            term.step_down_asked().await;
+            client.sleep(notice).await;
         };
+        let working = async {
+            tokio::select! {
+                biased;
+                () = handed_on => None,
+                // Begun in here: not where the term is over.
+                ended = async { work(term.clone()).await } => Some(ended),
+            }
+        };
+        let ended = term.guard.run(working).await.ok().flatten();
         let lost = term.guard.loss().is_some();
         if let Err(error) = term.guard.give_back().await
             && !lost
@@ -222,15 +231,6 @@ impl Election {
     /// nothing; it may pass over a leader that led between two requests (a tenth of the ttl, at most a second), and never over the last.
     pub fn observe(&self) -> Observe {
         Observe { next: Box::pin(change(self.clone(), None)), election: self.clone() }
-    }
-}
-
-/// The term of a campaign: its drop gives the lock back, also while clones of the term live.
-struct OwnTerm(Term);
-
-impl Drop for OwnTerm {
-    fn drop(&mut self) {
-        self.0.guard.handle().give_back();
     }
 }
 
@@ -283,18 +283,6 @@ impl Term {
     pub async fn step_down(&self) {
         self.stepping_down.send_replace(true);
         self.lost().await;
-    }
-
-    /// Waits until the work must be dropped.
-    async fn over(&self) {
-        let handed_on = async {
-            self.step_down_asked().await;
-            self.guard.client().sleep(self.notice).await;
-        };
-        tokio::select! {
-            _ = self.lost() => {}
-            () = handed_on => {}
-        }
     }
 
     async fn step_down_asked(&self) {
