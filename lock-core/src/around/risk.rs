@@ -51,18 +51,15 @@ impl Guard {
     /// ```
     pub async fn at_risk(&self, notice: Duration) {
         let client = self.client();
-        let mut deadline = self.deadline();
         loop {
-            let risk = self.entry().risk(notice);
+            // In this order: a renewal in between has moved the deadline.
+            let (deadline, risk) = (self.deadline(), self.entry().risk(notice));
             if client.clock.now() >= risk {
                 return;
             }
             tokio::select! {
                 biased;
-                renewed = self.renewed(deadline) => match renewed {
-                    Some(renewed) => deadline = renewed,
-                    None => return,
-                },
+                renewed = self.renewed(deadline) => if renewed.is_none() { return },
                 alive = client.sleep_until(risk) => if !alive { return },
             }
         }
