@@ -50,15 +50,10 @@ async fn drain(locks: &Locks, timeout: Duration) -> Result<()> {
     let guards_end = async {
         loop {
             let now = client.clock.now();
-            let mut held = client.schedule.all();
             // Each time: an acquire that was under way may have joined a line since.
-            held.retain(|entry| {
-                let unused = entry.end_unreceived(now);
-                if unused {
-                    client.settle(entry, now);
-                }
-                !unused
-            });
+            let (unused, held): (Vec<_>, Vec<_>) =
+                client.schedule.all().into_iter().partition(|entry| entry.end_unreceived(now));
+            unused.iter().for_each(|entry| client.settle(entry, now));
             let Some(entry) = held.first() else { return };
             // The renewer looks at it when its time is over.
             entry.until(|| matches!(entry.view(client.clock.now()), View::Over(_))).await;
