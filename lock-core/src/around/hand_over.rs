@@ -200,7 +200,8 @@ impl Locks {
         // A task of its own: half way the lock is nobody's.
         let resumed =
             self.client.finish(async move { resume(&client, hand_over).await.inspect(Guard::sent) });
-        let guard = resumed.await.inspect(Guard::arrived)?;
+        let named = |error: Error| error.during("resume").at(&self.client.info.address);
+        let guard = resumed.await.inspect(Guard::arrived).map_err(named)?;
         if let Some(observers) = &self.client.observers {
             let of = observers.subject(guard.name(), guard.mode());
             observers.begun(guard.entry(), of, self.client.clock.now());
@@ -213,27 +214,19 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
     let _counted = client.background.begin();
     client.open()?;
     client.capabilities.require(client.capabilities.resume, "resume", &client.info.scheme)?;
+    let HandOver { ticket, token, claim, claimed, lease } = hand_over;
     let gone = || {
-        let text = format!(
-            "the hand-over of `{}` has expired, was used before, or is of another store than this",
-            hand_over.name()
-        );
-        Error::new(ErrorKind::Lost, text)
-            .lost_by(LossReason::NotHeld)
-            .during("resume")
-            .at(&client.info.address)
+        let text = "has expired, was used before, or is of another store than this";
+        let text = format!("the hand-over of `{}` {text}", ticket.name);
+        Error::new(ErrorKind::Lost, text).lost_by(LossReason::NotHeld)
     };
-    let failed = |error: Error| error.during("resume").at(&client.info.address);
     // Once: an answer that is lost must not be asked for again, or two could take the next one's silence for theirs.
-    let claim = claim_of(hand_over.claim)?;
-    if client.backend.evict(&claim.name, hand_over.claimed).await.map_err(failed)? == Release::NotHeld {
+    if client.backend.evict(&claim_of(claim)?.name, claimed).await? == Release::NotHeld {
         return Err(gone());
     }
-    let HandOver { ticket, token, lease, .. } = &hand_over;
-    let renewal = Renewal::new(ticket.clone(), *lease, *lease);
     let sent = client.clock.now();
-    let answer = renew_one(client, renewal).await;
-    let request = Request::new(ticket.name.clone(), ticket.holder, ticket.mode, *lease)
+    let answer = renew_one(client, Renewal::new(ticket.clone(), lease, lease)).await;
+    let request = Request::new(ticket.name.clone(), ticket.holder, ticket.mode, lease)
         .delay(ticket.delay)
         .epoch(client.settings.token_epoch);
     let now = client.clock.now();
@@ -244,13 +237,10 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
         Ok(_) => return Err(gone()),
         Err(error) => Err(error),
     };
-    let entry = entry.map_err(|error| {
-        client.release_later(ticket.clone(), *lease, false);
-        failed(error)
-    })?;
+    let entry = entry.inspect_err(|_| client.release_later(ticket.clone(), lease, false))?;
     let handle = Handle { client: Arc::clone(client), entry: Arc::new(entry) };
     // Late, or by another token epoch.
-    if handle.entry.token() != Some(*token) || !handle.entry.receive(now) {
+    if handle.entry.token() != Some(token) || !handle.entry.receive(now) {
         return Err(gone());
     }
     client.schedule.track(&handle.entry);
