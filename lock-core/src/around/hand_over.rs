@@ -203,8 +203,7 @@ impl Locks {
         let named = |error: Error| error.during("resume").at(&self.client.info.address);
         let guard = resumed.await.inspect(Guard::arrived).map_err(named)?;
         if let Some(observers) = &self.client.observers {
-            let of = observers.subject(guard.name(), guard.mode());
-            observers.begun(guard.entry(), of, self.client.clock.now());
+            observers.begun(guard.entry());
         }
         Ok(guard)
     }

@@ -123,9 +123,9 @@ impl Builder {
         let (info, capabilities) = (self.backend.info(), self.backend.capabilities());
         let settings = self.settings.checked(&capabilities, &info.scheme)?;
         let note = settings.note.clone().unwrap_or_else(default_note);
-        let observers = Observers::new(&settings, &info.scheme);
+        let observers = Observers::new(&settings, &info.scheme, &self.clock);
         let backend = match &observers {
-            Some(observers) => Observed::over(self.backend, &self.clock, observers),
+            Some(observers) => Observed::over(self.backend, observers),
             None => self.backend,
         };
         let client = Arc::new(Client {

@@ -11,7 +11,7 @@ use crate::around::progress::{Tell, telling};
 use crate::client::guard::Guard;
 use crate::client::lock::Lock;
 use crate::client::progress::Progress;
-use crate::clock::{Clock, Timestamp};
+use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Result};
 
 /// How long an observed acquisition waits before it asks once for its place in the line.
@@ -20,7 +20,6 @@ const PLACE_AFTER: Duration = Duration::from_millis(100);
 /// An acquisition under way; its drop tells that it was cancelled.
 struct Acquiring<'a> {
     observers: &'a Observers,
-    clock: &'a dyn Clock,
     of: Subject,
     began: Timestamp,
     span: Span,
@@ -32,9 +31,8 @@ struct Acquiring<'a> {
 impl<'a> Acquiring<'a> {
     fn of(observers: &'a Observers, lock: &'a Lock, progress: &'a Progress, began: Timestamp) -> Self {
         let of = observers.subject(&lock.terms.name, lock.terms.mode);
-        let (clock, span) = (&*lock.client.clock, spans::acquire(&of));
-        let (waits, outcome) = (AtomicBool::new(false), Outcome::Cancelled);
-        Self { observers, clock, of, began, span, waits, progress, outcome }
+        let (span, waits) = (spans::acquire(&of), AtomicBool::new(false));
+        Self { observers, of, began, span, waits, progress, outcome: Outcome::Cancelled }
     }
 
     fn waits(&self) {
@@ -50,10 +48,10 @@ impl<'a> Acquiring<'a> {
             Err(error) if error.kind() == ErrorKind::Busy => Outcome::Busy,
             Err(_) => Outcome::Failed,
         };
-        let (observers, of, clock) = (self.observers, self.of.clone(), self.clock);
+        let observers = self.observers;
         drop(self);
         if let Ok(Some(guard)) = answer {
-            observers.begun(guard.entry(), of, clock.now());
+            observers.begun(guard.entry());
         }
     }
 }
@@ -62,7 +60,7 @@ impl Drop for Acquiring<'_> {
     fn drop(&mut self) {
         let waited = self.waits.load(Ordering::Relaxed);
         let position = self.progress.position().or((!waited).then_some(0));
-        let wait = self.clock.now().saturating_since(self.began);
+        let wait = self.observers.clock.now().saturating_since(self.began);
         let event = Event::Acquired { of: &self.of, outcome: self.outcome, wait, position, waited };
         self.observers.tell(Some(&self.span), &event);
     }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use crate::backend::{Renewed, Ticket};
 use crate::client::entry::{Entry, View};
 use crate::client::settings::Settings;
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -89,6 +89,7 @@ impl Settings {
 #[derive(Debug)]
 pub(crate) struct Observers {
     store: Arc<str>,
+    clock: Arc<dyn Clock>,
     all: Vec<Given<Arc<dyn Observer>>>,
     group: Option<Group>,
     /// By where the entry is: who resumes a lock in the client that gave it has the same holder id. `None` until the start of one
@@ -106,15 +107,15 @@ struct OpenHold {
 
 impl Observers {
     /// `None` when nobody observes.
-    pub(crate) fn new(settings: &Settings, store: &str) -> Option<Arc<Self>> {
-        let store = Arc::from(store);
+    pub(crate) fn new(settings: &Settings, store: &str, clock: &Arc<dyn Clock>) -> Option<Arc<Self>> {
+        let (store, clock) = (Arc::from(store), Arc::clone(clock));
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "one more with metrics"))]
         let mut all = Vec::from_iter(settings.observed_by.clone());
         #[cfg(feature = "metrics")]
         all.push(Given::new(Arc::new(metrics::Metrics::described(&store))));
         let group = settings.grouped_by.clone();
         let observed = !all.is_empty() || cfg!(feature = "tracing");
-        observed.then(|| Arc::new(Self { store, all, group, holds: Mutex::default() }))
+        observed.then(|| Arc::new(Self { store, clock, all, group, holds: Mutex::default() }))
     }
 
     fn tell(&self, span: Option<&Span>, event: &Event<'_>) {
@@ -125,20 +126,21 @@ impl Observers {
         spans::tell(span, event);
     }
 
-    pub(crate) fn subject(&self, name: &LockName, mode: Mode) -> Subject {
+    fn subject(&self, name: &LockName, mode: Mode) -> Subject {
         let group = |of: &Group| catch_unwind(AssertUnwindSafe(|| of.get()(name.as_str()).into()));
         let group = self.group.as_ref().and_then(|of| group(of).ok()).unwrap_or_default();
         Subject { name: name.clone(), mode, store: Arc::clone(&self.store), group }
     }
 
     /// Tells of a hold that a caller has.
-    pub(crate) fn begun(&self, entry: &Entry, of: Subject, began: Timestamp) {
+    pub(crate) fn begun(&self, entry: &Entry) {
         let (place, Some(token)) = (ptr::from_ref(entry).addr(), entry.token()) else { return };
         match self.holds.lock().entry(place) {
             // An owner that entered again has it already, or is getting it.
             Occupied(_) => return,
             Vacant(hold) => hold.insert(None),
         };
+        let (of, began) = (self.subject(&entry.ticket().name, entry.ticket().mode), self.clock.now());
         let hold = OpenHold { span: spans::hold(&of, token), of, token, began };
         self.tell(Some(&hold.span), &Event::Held { of: &hold.of, token });
         self.holds.lock().insert(place, Some(hold));

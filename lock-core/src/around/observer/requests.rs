@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::{Event, Observers};
 use crate::backend::{Backend, Release, Renewal, Renewed};
-use crate::clock::{Clock, Timestamp};
+use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::name::LockName;
 use crate::token::FencingToken;
@@ -16,24 +16,19 @@ use crate::toolkit::{Layer, Layered};
 #[derive(Debug)]
 pub(crate) struct Observed {
     store: Arc<dyn Backend>,
-    clock: Arc<dyn Clock>,
     observers: Arc<Observers>,
     /// The last call has failed in a way that a retry may help.
     down: AtomicBool,
 }
 
 impl Observed {
-    pub(crate) fn over(
-        store: Arc<dyn Backend>,
-        clock: &Arc<dyn Clock>,
-        observers: &Arc<Observers>,
-    ) -> Arc<dyn Backend> {
-        let (clock, observers) = (Arc::clone(clock), Arc::clone(observers));
-        Arc::new(Layered(Self { store, clock, observers, down: AtomicBool::new(false) }))
+    pub(crate) fn over(store: Arc<dyn Backend>, observers: &Arc<Observers>) -> Arc<dyn Backend> {
+        let observers = Arc::clone(observers);
+        Arc::new(Layered(Self { store, observers, down: AtomicBool::new(false) }))
     }
 
     fn tell(&self, verb: &'static str, sent: Timestamp, failure: Option<&Error>) {
-        let (store, took) = (&*self.observers.store, self.clock.now().saturating_since(sent));
+        let (store, took) = (&*self.observers.store, self.observers.clock.now().saturating_since(sent));
         self.observers.tell(None, &Event::Request { store, verb, failure, took });
         let down = failure.is_some_and(Error::is_retryable);
         if down != self.down.load(Ordering::Relaxed) && self.down.swap(down, Ordering::Relaxed) && !down {
@@ -53,7 +48,7 @@ impl Layer for Observed {
         verb: &'static str,
         call: impl Future<Output = Result<T>> + Send,
     ) -> impl Future<Output = Result<T>> + Send {
-        let sent = self.clock.now();
+        let sent = self.observers.clock.now();
         async move {
             let answer = call.await;
             self.tell(verb, sent, answer.as_ref().err());
@@ -62,7 +57,7 @@ impl Layer for Observed {
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let sent = self.clock.now();
+        let sent = self.observers.clock.now();
         let answers = self.store.renew(due).await;
         self.tell("renew", sent, answers.iter().find_map(|answer| answer.as_ref().err()));
         answers
