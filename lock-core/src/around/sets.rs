@@ -1,7 +1,6 @@
 //! Several locks at once, without deadlock: sets take their locks in the order of the names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -44,6 +43,7 @@ pub struct LockSet {
 }
 
 /// Several held locks. Dropping it gives all of them back in the background.
+#[derive(Debug)]
 #[must_use = "dropping the guards releases the locks"]
 pub struct GuardSet {
     /// In the order of their names.
@@ -283,12 +283,6 @@ impl GuardSet {
         })
         .await;
         answers.into_iter().collect()
-    }
-}
-
-impl fmt::Debug for GuardSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.guards.iter().map(Guard::name)).finish()
     }
 }
 
