@@ -69,6 +69,11 @@ impl Metrics {
         };
         (of.group.is_empty() && recorder() == self.recorder).then_some(handles)
     }
+
+    fn held(&self, of: &Subject, change: impl FnOnce(&Gauge)) {
+        let make = || gauge!("onelock_held", labels(of, [mode(of)]));
+        with(self.handles(of).map(|of| &of.held), make, change);
+    }
 }
 
 /// Records with the handle in `cell`, where there is one to use, or with a new one.
@@ -116,16 +121,11 @@ impl Observer for Metrics {
                 let make = || histogram!("onelock_acquire_seconds", labels(of, [mode(of), outcome_is]));
                 with(handles.map(|of| &of.acquired), make, |histogram| histogram.record(*wait));
             }
-            Event::Held { of, .. } => {
-                let make = || gauge!("onelock_held", labels(of, [mode(of)]));
-                with(self.handles(of).map(|of| &of.held), make, |gauge| gauge.increment(1.0));
-            }
+            Event::Held { of, .. } => self.held(of, |gauge| gauge.increment(1.0)),
             Event::Ended { of, held, reason: why, .. } => {
-                let handles = self.handles(of);
-                let make = || gauge!("onelock_held", labels(of, [mode(of)]));
-                with(handles.map(|of| &of.held), make, |gauge| gauge.decrement(1.0));
+                self.held(of, |gauge| gauge.decrement(1.0));
                 let make = || histogram!("onelock_hold_seconds", labels(of, [mode(of)]));
-                with(handles.map(|of| &of.hold), make, |histogram| histogram.record(*held));
+                with(self.handles(of).map(|of| &of.hold), make, |histogram| histogram.record(*held));
                 if why.is_loss() {
                     counter!("onelock_lost_total", labels(of, [("reason", reason(*why))])).increment(1);
                 }
