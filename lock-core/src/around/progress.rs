@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::around::observer::Outcome;
 use crate::client::guard::Guard;
 use crate::client::lock::Lock;
 use crate::client::progress::Progress;
@@ -77,7 +76,7 @@ impl Future for Acquire<'_> {
 }
 
 async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
-    let guard = lock.watched(None, Outcome::Failed, tell).await?;
+    let guard = lock.watched(None, tell).await?;
     guard.ok_or_else(|| Error::new(ErrorKind::Busy, "it ended without a lock"))
 }
 

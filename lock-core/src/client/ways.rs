@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::guard::Guard;
 use super::lock::Lock;
 use super::progress::Progress;
-use crate::around::observer::Outcome;
 use crate::around::progress::Acquire;
 use crate::clock::sleep_until;
 use crate::error::{Error, Result};
@@ -56,7 +55,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        self.watched(Some(Duration::ZERO), Outcome::Busy, None).await
+        self.watched(Some(Duration::ZERO), None).await
     }
 
     /// Acquires, waiting at most `timeout`; `None` when the time is over and the store has answered in it that others
@@ -82,7 +81,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
-        self.watched(Some(timeout), Outcome::Timeout, None).await
+        self.watched(Some(timeout), None).await
     }
 
     /// Takes it within `limit` if there is one; once where that is zero.

@@ -40,10 +40,11 @@ impl<'a> Acquiring<'a> {
         self.observers.tell(Some(&self.span), &Event::Waiting(&self.of));
     }
 
-    fn ended(mut self, answer: &Result<Option<Guard>>, over: Outcome) {
+    fn ended(mut self, answer: &Result<Option<Guard>>, limit: Option<Duration>) {
         self.outcome = match answer {
             Ok(Some(_)) => Outcome::Acquired,
-            Ok(None) => over,
+            Ok(None) if limit == Some(Duration::ZERO) => Outcome::Busy,
+            Ok(None) => Outcome::Timeout,
             Err(error) if error.kind() == ErrorKind::Evicted => Outcome::Evicted,
             Err(error) if error.kind() == ErrorKind::Busy => Outcome::Busy,
             Err(_) => Outcome::Failed,
@@ -67,12 +68,10 @@ impl Drop for Acquiring<'_> {
 }
 
 impl Lock {
-    /// Acquires within `limit`, if there is one, and tells observers how that ends: `over`, when without a guard. `tell` learns of its
-    /// place in the line meanwhile.
+    /// Acquires within `limit`, if there is one, and tells observers how that ends. `tell` learns of its place in the line meanwhile.
     pub(crate) async fn watched(
         &self,
         limit: Option<Duration>,
-        over: Outcome,
         tell: Option<Tell<'_>>,
     ) -> Result<Option<Guard>> {
         let (client, progress) = (&*self.client, &Progress::default());
@@ -107,7 +106,7 @@ impl Lock {
             });
             let answer = answer.await;
             if let Some(acquiring) = acquiring {
-                acquiring.ended(&answer, over);
+                acquiring.ended(&answer, limit);
             }
             answer
         })
