@@ -230,15 +230,13 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
         .epoch(client.settings.token_epoch);
     let now = client.clock.now();
     let entry = match answer {
-        Ok(held @ Renewed::Held(grant)) if ticket.token == Some(grant.token) => {
-            Entry::new(&request, client.upkeep(), sent, now, held)
-        }
+        Ok(held @ Renewed::Held(_)) => Entry::new(&request, client.upkeep(), sent, now, held),
         Ok(_) => return Err(gone()),
         Err(error) => Err(error),
     };
     let entry = entry.inspect_err(|_| client.release_later(ticket.clone(), lease, false))?;
     let handle = Handle { client: Arc::clone(client), entry: Arc::new(entry) };
-    // Late, or by another token epoch.
+    // Late, by another token epoch, or made again by a request of the giver that came late.
     if handle.entry.token() != Some(token) || !handle.entry.receive(now) {
         return Err(gone());
     }
