@@ -1,8 +1,12 @@
+use tokio::sync::Semaphore;
+
 use super::*;
+use crate::backend::Backend;
 use crate::client::settings::Settings;
 use crate::clock::{Clock, TokioClock};
 use crate::memory::{MemoryBackend, MemoryStore};
 use crate::token::TokenEpoch;
+use crate::toolkit::{Layer, Layered};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -164,4 +168,71 @@ async fn a_lease_that_is_longer_than_a_client_may_ask_for_goes_on_through_it() {
     let resumed = second.resume(handed_over(&first).await).await.unwrap();
     let resumed = third.resume(resumed.hand_over().await.unwrap()).await.unwrap();
     assert_eq!(resumed.ttl(), SECOND * 30);
+}
+
+/// The memory store. A verb waits for its turn; without any it fails.
+#[derive(Debug)]
+struct InTurn(MemoryBackend, &'static str, Arc<Semaphore>);
+
+impl Layer for InTurn {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
+    }
+
+    async fn pass<T: Send>(&self, verb: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        if verb == self.1 {
+            let turn = self.2.acquire().await;
+            turn.map_err(|_| Error::new(ErrorKind::Unavailable, "on purpose"))?.forget();
+        }
+        call.await
+    }
+}
+
+fn in_turn(store: &Arc<MemoryStore>, verb: &'static str) -> (Locks, Arc<Semaphore>) {
+    let turns = Arc::new(Semaphore::new(0));
+    let backend = Layered(InTurn(MemoryBackend::new(store), verb, Arc::clone(&turns)));
+    let locks = Locks::builder(Arc::new(backend)).clock(Arc::new(TokioClock::new())).build().unwrap();
+    (locks, turns)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_close_waits_for_what_is_being_resumed_and_nobody_gets_it() {
+    let ([first, third], store) = clients();
+    let (second, turns) = in_turn(&store, "evict");
+    let hand_over = handed_over(&first).await;
+    let resumed = tokio::spawn({
+        let second = second.clone();
+        async move { second.resume(hand_over).await }
+    });
+    tokio::time::sleep(SECOND).await;
+    let closing = tokio::spawn(async move { second.close(SECOND * 60).await });
+    tokio::time::sleep(SECOND).await;
+    assert!(!closing.is_finished(), "it is half way");
+    turns.add_permits(1);
+    assert_eq!(resumed.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    closing.await.unwrap().unwrap();
+    let next = third.mutex("a:b").unwrap().acquire_timeout(SECOND).await.unwrap();
+    assert!(next.is_some(), "it is given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_closed_uses_no_hand_over_up() {
+    let ([first, second, third], _) = clients();
+    let hand_over = handed_over(&first).await;
+    // Its guard keeps the store open.
+    let _kept = second.mutex("kept").unwrap().acquire().await.unwrap();
+    second.close(SECOND).await.unwrap();
+    assert_eq!(second.resume(hand_over.clone()).await.unwrap_err().kind(), ErrorKind::Closed);
+    drop(third.resume(hand_over).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_first_renewal_fails_is_given_back() {
+    let ([first, third], store) = clients();
+    let (second, turns) = in_turn(&store, "renew");
+    turns.close();
+    let refused = second.resume(handed_over(&first).await).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.verb()), (ErrorKind::Unavailable, Some("resume")));
+    let next = third.mutex("a:b").unwrap().acquire_timeout(SECOND).await.unwrap();
+    assert!(next.is_some(), "before its lease ends");
 }
