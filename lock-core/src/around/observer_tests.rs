@@ -238,7 +238,8 @@ async fn an_observer_that_panics_costs_no_lock() {
     let (panics, clock) = (Arc::new(Panics::default()), Arc::new(TokioClock::new()));
     let store = MemoryBackend::new(&MemoryStore::new(clock.clone()));
     let store = Arc::new(Layered(Away(store, Arc::clone(&panics))));
-    let settings = Settings::default().observer(Arc::clone(&panics) as _);
+    let settings =
+        Settings::default().observer(Arc::clone(&panics) as _).metric_group(|_| panic!("on purpose"));
     let locks = Locks::builder(store).clock(clock).settings(settings).build().unwrap();
     let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
     tokio::time::sleep(SECOND * 60).await;
