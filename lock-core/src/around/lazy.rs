@@ -29,8 +29,8 @@ struct State {
     driver: Driver,
     url: StoreUrl,
     context: Context,
-    /// `None` when it was closed before it was connected to.
-    store: OnceLock<Option<Arc<dyn Backend>>>,
+    /// The store, once it has been connected to; an error when it was closed before.
+    settled: OnceLock<Opened>,
     /// What locks are built on before it is connected to.
     counted_on: OnceLock<Capabilities>,
     /// The last failure to connect, and when.
@@ -42,15 +42,9 @@ struct State {
 }
 
 impl State {
-    /// The store, once it has been connected to or closed.
-    fn settled(&self) -> Option<Opened> {
-        let closed = || Error::new(ErrorKind::Closed, "this client has been closed").at(self.url.address());
-        self.store.get().map(|store| store.clone().ok_or_else(closed))
-    }
-
     async fn connect(self: Arc<Self>) -> Opened {
-        if let Some(settled) = self.settled() {
-            return settled;
+        if let Some(settled) = self.settled.get() {
+            return settled.clone();
         }
         self.opened().await.inspect_err(|error| *self.failed.lock() = Some((Instant::now(), error.clone())))
     }
@@ -69,11 +63,11 @@ impl State {
             let _ = store.close().await;
             return Err(Error::new(ErrorKind::Unsupported, text).unsent().at(self.url.address()));
         }
-        if self.store.set(Some(Arc::clone(&store))).is_err() {
+        if self.settled.set(Ok(Arc::clone(&store))).is_err() {
             // Closed while it was connected to: nobody else closes the store.
             let _ = store.close().await;
         }
-        self.settled().unwrap_or(Ok(store))
+        self.settled.get().cloned().unwrap_or(Ok(store))
     }
 }
 
@@ -99,7 +93,7 @@ impl Lazy {
             driver,
             url,
             context,
-            store: OnceLock::new(),
+            settled: OnceLock::new(),
             counted_on,
             failed: Mutex::new(None),
             opening: SingleFlight::default(),
@@ -113,11 +107,15 @@ impl Lazy {
         let _ = self.0.counted_on.set(capabilities);
     }
 
+    fn connected(&self) -> Option<&Arc<dyn Backend>> {
+        self.0.settled.get()?.as_ref().ok()
+    }
+
     /// The store; connects if nobody has. What failed is tried again by a later call.
     pub(crate) async fn store(&self) -> Opened {
         let state = &self.0;
-        if let Some(settled) = state.settled() {
-            return settled;
+        if let Some(settled) = state.settled.get() {
+            return settled.clone();
         }
         if state.is_member {
             if let Some((_, error)) = state.failed.lock().as_ref().filter(|(when, _)| when.elapsed() < PAUSE)
@@ -137,11 +135,9 @@ impl Lazy {
 #[async_trait]
 impl Layer for Lazy {
     fn inner(&self) -> &dyn Backend {
-        match self.0.store.get() {
-            Some(Some(store)) => &**store,
-            // Verbs come by `pass`, and the rest is below.
-            _ => unreachable!("it is not connected to"),
-        }
+        // Verbs come by `pass`, and the rest is below.
+        let Some(store) = self.connected() else { unreachable!("it is not connected to") };
+        &**store
     }
 
     fn pass<T: Send>(
@@ -161,14 +157,14 @@ impl Layer for Lazy {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let store = self.0.store.get().and_then(Option::as_ref);
-        store.map_or(self.0.driver.capabilities, |store| store.capabilities())
+        self.connected().map_or(self.0.driver.capabilities, |store| store.capabilities())
     }
 
     async fn close(&self) -> Result<()> {
-        match self.0.store.get_or_init(|| None) {
-            Some(store) => store.close().await,
-            None => Ok(()),
+        let closed = Error::new(ErrorKind::Closed, "this client has been closed").at(self.0.url.address());
+        match self.0.settled.get_or_init(|| Err(closed)) {
+            Ok(store) => store.close().await,
+            Err(_) => Ok(()),
         }
     }
 }
