@@ -71,38 +71,36 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        match self.layer.refuse(&request) {
-            Some(refusal) => Box::pin(ready(Ok(refusal))),
-            None => Box::pin(self.inner.call(request)),
+        match self.layer.admit(&request) {
+            Ok(()) => Box::pin(self.inner.call(request)),
+            Err(refusal) => Box::pin(ready(Ok(refusal))),
         }
     }
 }
 
 impl<F> FenceLayer<F> {
-    fn refuse<B, R: From<String>>(&self, request: &Request<B>) -> Option<Response<R>>
+    fn admit<B, R: From<String>>(&self, request: &Request<B>) -> Result<(), Response<R>>
     where
         F: Fn(&Request<B>) -> Option<LockName>,
     {
-        let name = (self.name)(request)?;
-        let answer = |status, text: String| {
-            let mut answer = Response::new(R::from(text));
-            *answer.status_mut() = status;
-            answer
+        let Some(name) = (self.name)(request) else { return Ok(()) };
+        let refusal = |status, text: String| {
+            let mut refusal = Response::new(R::from(text));
+            *refusal.status_mut() = status;
+            refusal
         };
         let mut values = request.headers().get_all(HTTP_HEADER).iter();
         let token = match (values.next(), values.next()) {
             (Some(value), None) => parse_header(value.as_bytes()).map_err(|error| error.to_string()),
             _ => Err(format!("there must be one header `{HTTP_HEADER}`")),
         };
-        let token = match token {
-            Ok(token) => token,
-            Err(text) => return Some(answer(StatusCode::BAD_REQUEST, text)),
-        };
+        let token = token.map_err(|text| refusal(StatusCode::BAD_REQUEST, text))?;
         let raise = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        let stale = self.fence.admit(&name, token, raise).err()?;
-        let mut refusal = answer(StatusCode::CONFLICT, stale.to_string());
-        refusal.headers_mut().insert("fencing-token", stale.newest.get().into());
-        Some(refusal)
+        self.fence.admit(&name, token, raise).map_err(|stale| {
+            let mut refusal = refusal(StatusCode::CONFLICT, stale.to_string());
+            refusal.headers_mut().insert("fencing-token", stale.newest.get().into());
+            refusal
+        })
     }
 }
 
