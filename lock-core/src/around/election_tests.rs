@@ -53,7 +53,7 @@ async fn terms_do_not_overlap_and_every_candidate_leads() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_term_ends_its_work_and_the_candidate_stands_again() {
     let [locks, other] = clients();
-    let election = locks.election("e").unwrap();
+    let election = locks.election("e").unwrap().on_failure(|error| panic!("nothing has failed: {error}"));
     let mut terms = Vec::new();
     let done = election
         .run(|term| {
@@ -70,6 +70,21 @@ async fn a_lost_term_ends_its_work_and_the_candidate_stands_again() {
         .await;
     assert!(done.unwrap());
     assert!(terms.len() == 2 && terms[0] < terms[1], "{terms:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_that_is_evicted_from_the_line_stands_again() {
+    let [locks, other] = clients();
+    let held = other.mutex("e").unwrap().acquire().await.unwrap();
+    let election = locks.election("e").unwrap();
+    let candidate = tokio::spawn(async move { election.run(|_| async { Ok::<_, Error>(()) }).await });
+    tokio::time::sleep(SECOND).await;
+    let first = other.inspect("e").await.unwrap().waiters[0].token;
+    other.evict("e", first).await.unwrap();
+    tokio::time::sleep(SECOND * 2).await;
+    assert!(other.inspect("e").await.unwrap().waiters[0].token > first);
+    held.release().await.unwrap();
+    candidate.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
