@@ -59,6 +59,9 @@ impl Drop for Handle {
 impl Handle {
     /// Gives the entry back in the background, if that is still to do.
     pub(crate) fn give_back(&self) {
+        if self.entry.is_released() {
+            return;
+        }
         // Before the entry is seen as over: who waits for that may close the client next, and must wait for the release.
         let _counted = self.client.background.begin();
         let now = self.client.clock.now();

@@ -252,6 +252,12 @@ impl Entry {
         })
     }
 
+    /// Whether a release has ended it: nothing is left to do.
+    pub(crate) fn is_released(&self) -> bool {
+        let state = self.state.lock();
+        state.phase == Phase::Over(LossReason::Released) && !state.owed
+    }
+
     /// Counts one who waits for the end, until dropped.
     pub(crate) fn watch(&self) -> Watch<'_> {
         self.watches.fetch_add(1, Ordering::AcqRel);
