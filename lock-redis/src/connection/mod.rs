@@ -10,12 +10,13 @@ pub(crate) mod socket;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::toolkit::{Mutex, SingleFlight};
 use onelock_core::{Error, ErrorKind, Host, Result};
-use redis::{Cmd, FromRedisValue, Pipeline, PushInfo, PushKind, RedisResult, Value};
+use redis::{Cmd, FromRedisValue, Pipeline, PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -83,7 +84,7 @@ impl Connection {
                 // In a place of its own: most calls are one command.
                 Box::pin(self.piped(&mut live, script, call, asking)).await?
             } else {
-                let answer = live.socket.requests.send_packed_command(call);
+                let answer = pin!(live.socket.requests.send_packed_command(call));
                 Answer { value: self.sent(live.number, answer).await?, short: None }
             };
             let said = |codes: &[&str]| error::has_code(&answer.value, codes);
@@ -124,8 +125,11 @@ impl Connection {
         if at_once {
             pipeline.add_command(self.wait());
         }
-        let answers = live.socket.requests.send_packed_commands(&pipeline, 0, pipeline.len());
-        let mut values = self.sent(live.number, answers).await?.into_iter().skip(usize::from(asking));
+        let values = {
+            let answers = pin!(live.socket.requests.send_packed_commands(&pipeline, 0, pipeline.len()));
+            self.sent(live.number, answers).await?
+        };
+        let mut values = values.into_iter().skip(usize::from(asking));
         let value = values.next().ok_or_else(error::miscounted)?;
         // Of what was refused nothing is waited for: a node that has become a replica refuses both, and only `MOVED` or `READONLY`
         // leads away from it.
@@ -151,7 +155,10 @@ impl Connection {
     /// The answer to a `WAIT` that is sent after this call, for all who ask meanwhile.
     async fn waited(self: &Arc<Self>, live: &Live) -> Result<i64> {
         let (this, mut on, wait) = (Arc::clone(self), live.clone(), self.wait());
-        let wait = || async move { this.sent(on.number, wait.query_async(&mut on.socket.requests)).await };
+        let wait = || async move {
+            let answer = pin!(wait.query_async(&mut on.socket.requests));
+            this.sent(on.number, answer).await
+        };
         let gone = || Err(Error::new(ErrorKind::Unavailable, "the runtime of the waiting task is gone"));
         live.waits.join_next(&Handle::current(), wait).await.unwrap_or_else(gone)
     }
@@ -164,11 +171,16 @@ impl Connection {
     /// Sends a plain command.
     pub(crate) async fn query<T: FromRedisValue>(self: &Arc<Self>, command: &Cmd) -> Result<T> {
         let mut live = self.live().await?;
-        self.sent(live.number, command.query_async(&mut live.socket.requests)).await
+        let answer = pin!(command.query_async(&mut live.socket.requests));
+        self.sent(live.number, answer).await
     }
 
     /// A connection that does not answer is as bad as one that broke: the driver would keep it for ever.
-    async fn sent<T>(&self, number: u64, answer: impl Future<Output = RedisResult<T>>) -> Result<T> {
+    async fn sent<T>(
+        &self,
+        number: u64,
+        answer: Pin<&mut impl Future<Output = redis::RedisResult<T>>>,
+    ) -> Result<T> {
         let limit = self.config.request_timeout;
         match timeout(limit, answer).await {
             Ok(Ok(answer)) => Ok(answer),
