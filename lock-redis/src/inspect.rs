@@ -14,7 +14,7 @@ use crate::{reply, scripts};
 
 pub(crate) async fn inspect(servers: &Arc<Servers>, keys: &Keys, name: &LockName) -> Result<Snapshot> {
     let (line, script) = (keys.of(name), keys.verbs().inspect);
-    let command = script.call(&line.line);
+    let command = script.call(&line.line());
     reply::snapshot(servers.call(line.slot(), script, &command).await?.value()?, name)
 }
 

@@ -52,33 +52,57 @@ impl Keys {
     pub(crate) fn of(&self, name: &LockName) -> LineKeys {
         let encoded = name.encoded();
         let bucket = bucket(&encoded);
-        let (line, counters) = match self.layout {
-            Layout::Plain => (vec![[&self.prefix, name.as_str()].concat()], "onelock:plain"),
+        let (mut text, counters);
+        match self.layout {
+            Layout::Plain => {
+                text = [&self.prefix, name.as_str()].concat();
+                counters = "onelock:plain";
+            }
             Layout::Line => {
                 let start = start(&self.prefix, bucket);
-                (KINDS.map(|kind| [&start, kind, ":", &*encoded].concat()).into(), &*self.prefix)
+                text = String::with_capacity((KINDS.len() + 1) * (start.len() + 2 + encoded.len()));
+                for kind in KINDS {
+                    text.extend([&*start, kind, ":", &*encoded]);
+                }
+                counters = &self.prefix;
             }
-        };
-        LineKeys { line, counter: self.counted.then(|| counter(counters, bucket)) }
+        }
+        let end = text.len();
+        if self.counted {
+            text.push_str(&counter(counters, bucket));
+        }
+        // As many as the first of its scripts takes.
+        let length = end / self.verbs().release[0].1;
+        LineKeys { text, length, end }
     }
 
     /// What the verbs that vote take: those of the line, its counter, and the gate where there is one.
-    pub(crate) fn voting<'a>(&'a self, keys: &'a LineKeys) -> Vec<&'a String> {
-        keys.line.iter().chain(&keys.counter).chain(&self.gate).collect()
+    pub(crate) fn voting<'a>(&'a self, line: &'a LineKeys) -> Vec<&'a str> {
+        let mut keys = line.line();
+        keys.extend(Some(&line.text[line.end..]).filter(|counter| !counter.is_empty()));
+        keys.extend(self.gate.as_deref());
+        keys
     }
 }
 
 /// The keys of one name.
 pub(crate) struct LineKeys {
-    /// Those of the line, in the order the scripts take them.
-    pub(crate) line: Vec<String>,
-    counter: Option<String>,
+    /// One after the other: those of the line, all of one length, and the counter. Every verb makes them anew, and five
+    /// strings would take a tenth of all that a client does for a lock.
+    text: String,
+    length: usize,
+    end: usize,
 }
 
 impl LineKeys {
     /// The slot of a cluster in which they are.
     pub(crate) fn slot(&self) -> u16 {
-        slot(&self.line[0])
+        slot(&self.text[..self.length])
+    }
+
+    /// Those of the line, in the order the scripts take them.
+    pub(crate) fn line(&self) -> Vec<&str> {
+        (0..self.end).step_by(self.length).map(|at| &self.text[at..at + self.length]).collect()
     }
 }
 
@@ -150,9 +174,9 @@ mod tests {
         let (keys, bucket) = (keys("app"), bucket(&name.encoded()));
         let line = keys.of(&name);
         let tag = format!("app:{{{bucket}}}:");
-        assert!(line.line.iter().all(|k| k.starts_with(&tag) && k.ends_with(":orders%2F%7B42%7D")));
-        assert_eq!((line.line.len(), keys.voting(&line).len()), (4, 5));
-        assert_eq!(*keys.voting(&line)[4], counter("app", bucket));
+        assert!(line.line().iter().all(|k| k.starts_with(&tag) && k.ends_with(":orders%2F%7B42%7D")));
+        assert_eq!((line.line().len(), keys.voting(&line).len()), (4, 5));
+        assert_eq!(keys.voting(&line)[4], counter("app", bucket));
         assert_eq!(line.slot(), slot(&bucket.to_string()));
     }
 
@@ -164,7 +188,7 @@ mod tests {
         let name = LockName::new("ä/{x}").unwrap();
         let line = alone.of(&name);
         assert_eq!(alone.voting(&line), ["p:ä/{x}", &counter("onelock:plain", bucket(&name.encoded()))]);
-        assert_eq!(Keys::new(&shared).of(&name).line, ["p:ä/{x}"]);
+        assert_eq!(Keys::new(&shared).of(&name).line(), ["p:ä/{x}"]);
         assert_eq!(Keys::new(&shared).voting(&Keys::new(&shared).of(&name)).len(), 1);
     }
 
@@ -180,8 +204,8 @@ mod tests {
     fn only_our_own_keys_have_a_name() {
         let name = LockName::new("a:b/c").unwrap();
         let line = keys("p").of(&name);
-        assert_eq!(name_of("p", line.line[0].as_bytes()), Some(name));
-        for foreign in [&*line.line[1], "p:{0}:e:a", "p:{044}:e:a", "q:{44}:e:a", "p:{12}:e:%61", "p"] {
+        assert_eq!(name_of("p", line.line()[0].as_bytes()), Some(name));
+        for foreign in [line.line()[1], "p:{0}:e:a", "p:{044}:e:a", "q:{44}:e:a", "p:{12}:e:%61", "p"] {
             assert_eq!(name_of("p", foreign.as_bytes()), None, "{foreign}");
         }
         assert_eq!(name_of("p", b"p:{44}:e:\xff"), None);

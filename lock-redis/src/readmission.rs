@@ -55,7 +55,7 @@ impl RedisGate {
         let prefix = &self.config.namespace;
         let counters = (0..BUCKETS).map(|bucket| counter(prefix, bucket));
         let keys: Vec<_> = [gate(prefix)].into_iter().chain(counters).collect();
-        let mut command = scripts::GATE.call(&keys);
+        let mut command = scripts::GATE.call(&keys.iter().map(String::as_str).collect::<Vec<_>>());
         command.arg(opened);
         let servers = Servers::new(&self.config, &Arc::new(Inbox::new(String::new(), false)));
         let answer = servers.call(0, &scripts::GATE, &command).await;

@@ -23,7 +23,7 @@ pub(crate) async fn evict(
     token: FencingToken,
 ) -> Result<Release> {
     let (line, script) = (keys.of(name), keys.verbs().evict);
-    let mut command = script.call(&line.line);
+    let mut command = script.call(&line.line());
     command.arg(token.get());
     reply::release(servers.call(line.slot(), script, &command).await?.value()?)
 }

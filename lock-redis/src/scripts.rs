@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use redis::{Cmd, ToRedisArgs};
+use redis::Cmd;
 
 /// A script.
 pub(crate) struct Script {
@@ -97,7 +97,7 @@ fn whole(verb: &str) -> (String, String) {
 
 impl Script {
     /// A call with these keys: the arguments are added next.
-    pub(crate) fn call(&self, keys: &[impl ToRedisArgs]) -> Cmd {
+    pub(crate) fn call(&self, keys: &[&str]) -> Cmd {
         let mut command = Cmd::with_capacity(keys.len() + 10, 64 + keys.len() * 48);
         command.arg("EVALSHA").arg(&self.text.1).arg(keys.len()).arg(keys);
         command

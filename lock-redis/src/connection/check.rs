@@ -33,7 +33,7 @@ pub(crate) async fn rights(servers: &Arc<Servers>, config: &RedisConfig, channel
                 .arg(channel);
             (command, format!(" on the keys {prefix}:* or the channels {prefix}:inbox:*, or"))
         } else {
-            let mut command = scripts::PROBE.call(&[] as &[&str]);
+            let mut command = scripts::PROBE.call(&[]);
             command.arg(PLAIN_TRIED).arg(format!("{prefix}onelock-probe:{{{bucket}}}:{id}"));
             (command, String::new())
         };

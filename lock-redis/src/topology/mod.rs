@@ -94,9 +94,9 @@ impl Servers {
         line: &LineKeys,
         add: impl Fn(&mut Cmd),
     ) -> Result<Answer> {
-        let mut answer = Err(error::miscounted());
+        let (keys, mut answer) = (line.line(), Err(error::miscounted()));
         for (script, count) in ways {
-            let mut command = script.call(&line.line[..*count]);
+            let mut command = script.call(&keys[..*count]);
             add(&mut command);
             answer = self.call(line.slot(), script, &command).await;
             if !answer.as_ref().is_ok_and(Answer::is_partial) {
@@ -113,7 +113,7 @@ impl Servers {
         self: &Arc<Self>,
         script: &'static Script,
         lines: &[LineKeys],
-        gate: Option<&String>,
+        gate: Option<&str>,
         add: impl Fn(usize, &mut Cmd),
         grace: Duration,
     ) -> Vec<(Vec<usize>, Result<Answer>)> {
@@ -124,7 +124,7 @@ impl Servers {
         order.sort_by_cached_key(slot);
         let (mut sent, mut answers) = (Vec::new(), Vec::new());
         for batch in order.chunk_by(|a, b| slot(a) == slot(b)).flat_map(|lines| lines.chunks(BATCH)) {
-            let keys: Vec<_> = batch.iter().flat_map(|i| &lines[*i].line).chain(gate).collect();
+            let keys: Vec<_> = batch.iter().flat_map(|i| lines[*i].line()).chain(gate).collect();
             let mut command = script.call(&keys);
             batch.iter().for_each(|i| add(*i, &mut command));
             let (this, nth, slot) = (Arc::clone(self), answers.len(), slot(&batch[0]));
