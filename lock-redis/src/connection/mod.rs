@@ -176,6 +176,8 @@ impl Connection {
     }
 
     /// A connection that does not answer is as bad as one that broke: the driver would keep it for ever.
+    ///
+    /// The answer is pinned by the caller: moved in here, its future would be copied with each call.
     async fn sent<T>(
         &self,
         number: u64,
