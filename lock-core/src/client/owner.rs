@@ -99,7 +99,7 @@ impl Slot {
                 return Ok(Some(guard));
             }
             woken.await;
-            // What wakes itself lets others run.
+            // A call that wakes itself yields to other tasks.
             consume_budget().await;
         }
     }
@@ -165,7 +165,7 @@ impl Slot {
                 Some(guard)
             }
             Poll::Ready(without) => {
-                // Whoever asked may be gone.
+                // Its caller may be gone.
                 let _ = asking.tell.send(without.map(|_| ()));
                 None
             }

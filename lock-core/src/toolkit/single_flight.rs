@@ -53,7 +53,7 @@ impl<T> SingleFlight<T> {
     }
 }
 
-/// With its answer it is over, so that who has that and asks again begins it anew.
+/// Work that has its answer is over: a caller that has the answer and asks again begins the work anew.
 fn under_way<T>(flight: &Weak<Answer<T>>) -> Option<Arc<Answer<T>>> {
     flight.upgrade().filter(|answer| answer.borrow().is_none())
 }

@@ -88,7 +88,7 @@ impl Entry {
         let view = state.view(now);
         let answer = step(&mut state, view);
         let ended = !was_over && matches!(state.phase, Phase::Over(_));
-        // Under the lock, so that who sees the end sees this.
+        // Under the lock, so that it is seen together with the end.
         state.learned |= ended && self.watches.load(Ordering::Acquire) > 0;
         drop(state);
         if ended {
