@@ -191,7 +191,7 @@ async fn connections_that_fall_silent_together_are_found_out_together() {
     while connections(&mut admin).await < 5 {
         at_once(&store, 40).await;
     }
-    way.strike(0..way.count(), Blow::Silence);
+    way.strike(0..way.count(), Blow::Silence).await;
     let due = onelock_core::Renewal::new(held.ticket(), held.lease, held.waiter_lease);
     let first = store.renew(std::slice::from_ref(&due)).await.remove(0);
     assert_eq!(first.unwrap_err().kind(), ErrorKind::Timeout);

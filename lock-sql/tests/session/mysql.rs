@@ -50,6 +50,10 @@ impl Server for MariaDb {
     async fn locks(&self) -> Vec<String> {
         self.texts(locks_sql()).await.unwrap()
     }
+
+    async fn sessions(&self) -> Vec<String> {
+        self.texts("SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'locker'").await.unwrap()
+    }
 }
 
 tests_on! { MariaDb }
@@ -286,7 +290,7 @@ async fn a_session_of_another_server_says_nothing_of_a_place() {
     before.execute("DO GET_LOCK('other', 0)").await.unwrap();
     let waits = tokio::spawn(async move { same.execute("DO GET_LOCK('other', 1000)").await.map(drop) });
     assert_eq!(until_waiting(&new, 1).await, [id.to_string()]);
-    way.strike(0..way.count(), Blow::Silence);
+    way.strike(0..way.count(), Blow::Silence).await;
     old.run("SET GLOBAL read_only = ON").await.unwrap();
     new.run("SET GLOBAL read_only = OFF").await.unwrap();
     let guard = soon(waiter).await.unwrap().unwrap();

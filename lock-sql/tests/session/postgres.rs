@@ -50,6 +50,10 @@ impl Server for PostgresServer {
     async fn locks(&self) -> Vec<String> {
         texts(self, LOCKS).await
     }
+
+    async fn sessions(&self) -> Vec<String> {
+        texts(self, "SELECT pid::text FROM pg_stat_activity WHERE usename = 'onelock'").await
+    }
 }
 
 async fn texts(server: &PostgresServer, sql: &'static str) -> Vec<String> {
@@ -199,7 +203,7 @@ async fn a_process_of_another_server_says_nothing_of_a_place() {
     let joined = store.acquire(&waiter).await;
     assert!(matches!(joined, Ok(Standing::Waiting(_))), "{joined:?}");
     assert!(matches!(store.renew(&due).await[..], [Ok(Renewed::Waiting(_))]), "this shows nothing");
-    way.strike(0..way.count(), Blow::Silence);
+    way.strike(0..way.count(), Blow::Silence).await;
     read_only(&old, "on").await;
     read_only(&new, "off").await;
     let there = new.open("").await.mutex("seen").unwrap().acquire().await.unwrap();

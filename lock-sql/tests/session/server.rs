@@ -35,6 +35,9 @@ pub(crate) trait Server: Sized + Send + Sync {
     /// The locks of all sessions.
     async fn locks(&self) -> Vec<String>;
 
+    /// The sessions of all clients, which hold a lock or not.
+    async fn sessions(&self) -> Vec<String>;
+
     /// A client.
     async fn open(&self, options: &str) -> Locks {
         open::<Self>(&Self::url_at(self.at(), options)).await.unwrap()

@@ -46,7 +46,7 @@ fn of_the_way(error: &onelock_core::Error) -> bool {
     matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Lost)
 }
 
-pub(crate) async fn until_free(server: &impl Server) {
+async fn until_free(server: &impl Server) {
     let end = Instant::now() + PATIENCE;
     loop {
         let locks = server.locks().await;

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use tokio::io::copy_bidirectional;
@@ -23,8 +24,11 @@ pub(crate) enum Blow {
 pub(crate) struct Way {
     port: u16,
     /// In the order in which they were made.
-    open: Arc<Mutex<Vec<Option<oneshot::Sender<Blow>>>>>,
+    open: Arc<Mutex<Vec<Option<Order>>>>,
 }
+
+/// To a connection: what befalls it. It drops the second sender once nothing more goes through.
+type Order = oneshot::Sender<(Blow, oneshot::Sender<()>)>;
 
 impl Way {
     /// To a server on this host.
@@ -34,9 +38,9 @@ impl Way {
         let open = Arc::clone(&way.open);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let (sender, blow) = oneshot::channel();
+                let (sender, order) = oneshot::channel();
                 open.lock().unwrap().push(Some(sender));
-                tokio::spawn(connection(client, port, blow));
+                tokio::spawn(connection(client, port, order));
             }
         });
         way
@@ -51,23 +55,28 @@ impl Way {
         self.open.lock().unwrap().len()
     }
 
-    /// This happens to the connections of these numbers; the first has 0.
-    pub(crate) fn strike(&self, which: std::ops::Range<usize>, blow: Blow) {
-        for sender in self.open.lock().unwrap()[which].iter_mut().filter_map(Option::take) {
-            let _ = sender.send(blow);
+    /// This happens to the connections of these numbers; the first has 0. It has happened when this returns.
+    pub(crate) async fn strike(&self, which: Range<usize>, blow: Blow) {
+        let orders: Vec<_> = self.open.lock().unwrap()[which].iter_mut().filter_map(Option::take).collect();
+        for order in orders {
+            let (struck, happened) = oneshot::channel();
+            // One that has ended by itself takes no order.
+            let _ = order.send((blow, struck));
+            let _ = happened.await;
         }
     }
 }
 
-async fn connection(mut client: TcpStream, port: u16, blow: oneshot::Receiver<Blow>) {
+async fn connection(mut client: TcpStream, port: u16, order: oneshot::Receiver<(Blow, oneshot::Sender<()>)>) {
     let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await else { return };
-    let blow = tokio::select! {
+    let (blow, struck) = tokio::select! {
         _ = copy_bidirectional(&mut client, &mut server) => return,
-        Ok(blow) = blow => blow,
+        Ok(order) = order => order,
     };
     if blow == Blow::Break {
         drop(client);
     }
+    drop(struck);
     // The other ends stay open.
     std::future::pending::<()>().await;
 }
