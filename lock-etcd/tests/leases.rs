@@ -68,7 +68,7 @@ async fn crowd(backend: &Arc<dyn Backend>, lease: Duration) -> Verdict<Vec<Renew
     due.collect()
 }
 
-/// Replies to one client stand still or are lost, again and again, and then come one burst after the other, while it holds 300
+/// Replies to one client stall or are lost, again and again, and then come one burst after the other, while it holds 300
 /// locks and joins others whose outcome is unclear: all are kept, on the lease that they were on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_and_lost_replies_move_no_held_lock() -> Verdict {

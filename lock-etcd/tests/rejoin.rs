@@ -71,10 +71,10 @@ async fn a_refusal_of_the_second_try_says_nothing_of_the_first() -> Verdict {
     Ok(())
 }
 
-/// A verb of an entry that was evicted stands still, wherever, while its holder joins again behind another one: what it read of the
+/// A verb of an entry that was evicted stalls, wherever, while its holder joins again behind another one: what it read of the
 /// entry before makes no holder of the one that waits.
 #[tokio::test]
-async fn a_verb_that_stands_still_makes_no_holder_of_the_next_entry() -> Verdict {
+async fn a_verb_that_stalls_makes_no_holder_of_the_next_entry() -> Verdict {
     let server = Member::single(None).await?;
     let (front, backend) = (client(&server.url()).await?, client(&server.url()).await?);
     let mut wrong = Vec::new();
@@ -95,7 +95,7 @@ async fn a_verb_that_stands_still_makes_no_holder_of_the_next_entry() -> Verdict
                 assert!(tokio::time::timeout(Duration::from_millis(400), &mut standing).await.is_err());
             }
             front.release(&ticket(&first, token)).await?;
-            // It goes so far, and stands still.
+            // It goes so far, and stalls.
             for _ in 0..polls {
                 tokio::time::sleep(Duration::from_millis(60)).await;
                 if futures_util::poll!(&mut standing).is_ready() {

@@ -394,10 +394,10 @@ async fn a_closed_client_gives_its_leases_back() -> Outcome {
     Ok(())
 }
 
-/// More joins of one name than may be under way at once stand still, neither polled nor dropped. Their client goes on with them, so
+/// More joins of one name than may be under way at once stall, neither polled nor dropped. Their client goes on with them, so
 /// one behind them has its turn.
 #[tokio::test]
-async fn joins_of_one_name_that_stand_still_hold_nobody_up() -> Outcome {
+async fn joins_of_one_name_that_stall_hold_nobody_up() -> Outcome {
     let server = Member::single(None).await?;
     let locks = Locks::builder(client(&server.url()).await).build()?;
     let lock = locks.mutex("still")?;

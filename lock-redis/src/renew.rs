@@ -15,7 +15,7 @@ pub(crate) async fn renew(servers: &Arc<Servers>, keys: &Keys, due: &[Renewal]) 
     let lines: Vec<_> = due.iter().map(|item| keys.of(&item.ticket.name)).collect();
     let add = |i: usize, command: &mut redis::Cmd| reply::ask(&due[i], command);
     let gate = keys.gate.as_deref();
-    // A node that stands still keeps the answers of the others until the next renewals are due, at most.
+    // A node that stalls keeps the answers of the others until the next renewals are due, at most.
     let grace = due.iter().map(|item| item.lease.min(item.waiter_lease)).min().unwrap_or_default() / 3;
     let mut answers: Vec<_> = due.iter().map(|_| Ok(Renewed::NotHeld)).collect();
     for (batch, answer) in servers.call_lines(ways[0].0, &lines, gate, add, grace).await {

@@ -1,4 +1,4 @@
-//! Masters that die, stand still, come back and change places, under clients at work.
+//! Masters that die, stall, come back and change places, under clients at work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -390,7 +390,7 @@ async fn a_master_that_steps_down_while_it_waits_is_unavailable() {
 
 /// Both are due at the same time, and renewed together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_stands_still_costs_no_lock_on_another() {
+async fn a_node_that_stalls_costs_no_lock_on_another() {
     let group = group(Plan::cluster(0, LIMIT)).await;
     let store = backend(&format!("{}?request_timeout=1m", group.url())).await;
     let mut settings = Settings::default();
@@ -411,7 +411,7 @@ async fn a_node_that_stands_still_costs_no_lock_on_another() {
     group.servers[silent].process.pause(true).unwrap();
     let mut seen = kept.deadline();
     for _ in 0..4 {
-        seen = kept.renewed(seen).await.expect("lost with the lock of the node that stands still");
+        seen = kept.renewed(seen).await.expect("lost with the lock of the node that stalls");
     }
     group.servers[silent].process.pause(false).unwrap();
 }

@@ -77,7 +77,7 @@ impl Line {
         Self::listed(session, parent, session.latest_children(parent).await?).await
     }
 
-    /// Whether the sequences tell the order. Past 2^31 - 1 the counter turns negative or stands still, depending on
+    /// Whether the sequences tell the order. Past 2^31 - 1 the counter turns negative or stops, depending on
     /// how quickly the nodes come: then only the moment of creation does.
     fn is_ordered(&self) -> bool {
         self.entries.iter().all(|entry| (0..WORN).contains(&entry.sequence))

@@ -69,7 +69,7 @@ impl Servers {
     async fn connect(&self, ask: Duration) -> Result<zk::Client, zk::Error> {
         // A connection that says nothing for so long is given up. The driver's own limit, two fifths of the session, is far too
         // long for long sessions. Where there are other servers several may be tried within a lease, and the driver, which takes them
-        // in any order, may come upon one that stands still four times in a row.
+        // in any order, may come upon one that stalls four times in a row.
         let mut silence = self.config.request_timeout;
         if self.config.hosts.len() > 1 {
             silence = silence.min((ask / 12).max(Duration::from_secs(1)));

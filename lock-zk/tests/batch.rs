@@ -214,7 +214,7 @@ async fn joins_that_nobody_waits_for_leave_nothing() -> Verdict {
 
 /// A join that is sent and then left alone, neither dropped nor asked again, keeps nobody from going on.
 #[tokio::test]
-async fn joins_that_stand_still_hold_nobody_up() -> Verdict {
+async fn joins_that_stall_hold_nobody_up() -> Verdict {
     let (_server, client, requests) = with_a_session(150).await?;
     let mut joins = begun(&client, &requests, 20).await?;
     let moving = joins.split_off(20);

@@ -1,4 +1,4 @@
-//! Three servers: the leader dies, a follower stands still.
+//! Three servers: the leader dies, a follower stalls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -242,7 +242,7 @@ async fn locks_churn_over_every_failover() -> Verdict {
 
 /// A server that does not answer keeps nobody from opening a session at another one, whichever the driver tries first.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stands_still_keeps_nobody_out() -> Verdict {
+async fn a_server_that_stalls_keeps_nobody_out() -> Verdict {
     let servers = ensemble().await?;
     let follower = (leader(&servers).await? + 1) % 3;
     servers[follower].process.pause(true)?;
@@ -287,18 +287,18 @@ async fn stay(held: Vec<(Guard, Locks)>) -> Verdict {
     Ok(())
 }
 
-/// Who is on a server that stands still goes on at another one in time, though the driver comes upon the same again.
+/// Who is on a server that stalls goes on at another one in time, though the driver comes upon the same again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stands_still_costs_no_lock() -> Verdict {
+async fn a_server_that_stalls_costs_no_lock() -> Verdict {
     let servers = ensemble().await?;
     let held = thirty(&servers, "&request_timeout=60s", Duration::from_secs(60)).await?;
     servers[(leader(&servers).await? + 1) % 3].process.pause(true)?;
     stay(held).await
 }
 
-/// Connections are replaced that say nothing for a while, as all do while the leader stands still: that costs no lock either.
+/// Connections are replaced that say nothing for a while, as all do while the leader stalls: that costs no lock either.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_stands_still_for_a_moment_costs_no_lock() -> Verdict {
+async fn a_leader_that_stalls_for_a_moment_costs_no_lock() -> Verdict {
     let servers = ensemble().await?;
     let held = thirty(&servers, "", Duration::from_secs(30)).await?;
     let leads = leader(&servers).await?;

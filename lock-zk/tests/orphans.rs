@@ -55,7 +55,7 @@ async fn what_a_restored_server_shows_again_goes() -> Verdict {
     Ok(())
 }
 
-/// A join that stood still until its entry was over makes its node then.
+/// A join that stalled until its entry was over makes its node then.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_late_join_makes_goes() -> Verdict {
     let server = ZkServer::start(Setup::default()).await?;

@@ -246,7 +246,7 @@ async fn an_entry_that_has_lapsed_is_not_forgotten() -> Verdict {
     Ok(())
 }
 
-/// A server that stands still while a try reads the line, for less than a session lives: the try holds, and for its whole lease.
+/// A server that stalls while a try reads the line, for less than a session lives: the try holds, and for its whole lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_try_outlives_a_moment_without_an_answer() -> Verdict {
     let server = ZkServer::start(Setup::default()).await?;

@@ -1,4 +1,4 @@
-//! A leader that stands still for longer than a session lives, and is not replaced meanwhile.
+//! A leader that stalls for longer than a session lives, and is not replaced meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ async fn work(lock: Lock, clock: Arc<dyn Clock>, long: Duration) -> Verdict<Sect
 /// A write that waited for the leader is committed when that goes on, and the session it was made in may end just then: it
 /// is no witness that the leader has heard of its session. Nobody works beside another.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asked_while_the_leader_stood_still_works_alone() -> Verdict {
+async fn who_asked_while_the_leader_stalled_works_alone() -> Verdict {
     let servers = ensemble().await?;
     let mut leader = None;
     for (i, server) in servers.iter().enumerate() {

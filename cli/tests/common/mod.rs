@@ -20,10 +20,10 @@ pub const PASSWORD: &str = "hunter2-never-printed";
 /// How long anything may take on a busy machine before it counts as never.
 pub const BOUND: Duration = Duration::from_secs(60);
 
-/// A lease that the test waits for the end of: long enough for a machine that stands still for seconds.
+/// A lease that the test waits for the end of: long enough for a machine that stalls for seconds.
 pub const SHORT: &str = "6s";
 
-/// In memory where there is such a place: a disk may stand still for longer than a short lease.
+/// In memory where there is such a place: a disk may stall for longer than a short lease.
 pub fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap()

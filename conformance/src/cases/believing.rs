@@ -85,7 +85,7 @@ async fn late_answer_is_no_hold(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// A process that stood still for longer than its lease sees so at its first look, before any timer or task has run.
+/// A process that stalled for longer than its lease sees so at its first look, before any timer or task has run.
 async fn first_look_after_a_stall(ctx: &Ctx) -> Verdict {
     let aside = Aside::start()?;
     let backend = ctx.backend_on(&aside.handle).await?;

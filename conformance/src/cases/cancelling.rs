@@ -18,11 +18,11 @@ table! {
     cancelled_acquires_leave_nothing: [15, 16], [], 480;
     cancelled_releases_leave_nothing: [15, 16], [], 120;
     impatient_waiters_leave: [3, 15], [Need::Line], 180;
-    calls_that_stand_still_hold_nobody_up: [15], [], 240;
-    calls_that_stand_still_cost_no_lease: [15], [], 120;
-    many_calls_that_stand_still_cost_no_lease: [15], [], 120;
-    extensions_that_stand_still_cost_no_lease: [15], [], 120;
-    calls_that_stand_still_while_connecting_hold_nobody_up: [7, 15], [Need::Link, Need::Reconnect], 240;
+    calls_that_stall_hold_nobody_up: [15], [], 240;
+    calls_that_stall_cost_no_lease: [15], [], 120;
+    many_calls_that_stall_cost_no_lease: [15], [], 120;
+    extensions_that_stall_cost_no_lease: [15], [], 120;
+    calls_that_stall_while_connecting_hold_nobody_up: [7, 15], [Need::Link, Need::Reconnect], 240;
     calls_that_are_left_while_they_go_on_leave_nothing: [15, 16], [Need::Link], 240;
 }
 
@@ -175,8 +175,8 @@ async fn advanced<T>(mut future: Pin<&mut impl Future<Output = T>>, steps: usize
 }
 
 /// A call that is neither asked again nor dropped, as in a `select!` whose other branch has work to do, keeps no other
-/// call of its client from going on, at whatever step it stands still: with nothing open yet, and later.
-async fn calls_that_stand_still_hold_nobody_up(ctx: &Ctx) -> Verdict {
+/// call of its client from going on, at whatever step it stalls: with nothing open yet, and later.
+async fn calls_that_stall_hold_nobody_up(ctx: &Ctx) -> Verdict {
     for warm in [false, true] {
         for steps in 1..=8 {
             let locks = ctx.locks().await?;
@@ -185,8 +185,7 @@ async fn calls_that_stand_still_hold_nobody_up(ctx: &Ctx) -> Verdict {
             }
             let others = async |what: &str| {
                 let cycle = async { locks.mutex("moving")?.acquire().await?.release().await };
-                let text =
-                    format!("another name, while {what} stands still after {steps} steps (warm: {warm})");
+                let text = format!("another name, while {what} stalls after {steps} steps (warm: {warm})");
                 ctx.soon(&text, cycle).await?.map_err(|error| Stop::failed(format!("{text}: {error}")))
             };
             let lock = locks.mutex("still")?;
@@ -211,9 +210,9 @@ async fn calls_that_stand_still_hold_nobody_up(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// What is held stays held for longer than a lease while another call of its client stands still, at whatever moment
+/// What is held stays held for longer than a lease while another call of its client stalls, at whatever moment
 /// between two renewals that began.
-async fn calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
+async fn calls_that_stall_cost_no_lease(ctx: &Ctx) -> Verdict {
     let (lease, mut clients) = (ctx.units(6), tokio::task::JoinSet::new());
     for i in 0..12_u32 {
         let locks = ctx.locks_for(lease).await?;
@@ -234,8 +233,8 @@ async fn calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
     all(clients).await.map(drop)
 }
 
-/// The same where more calls stand still than a client has connections. Dropped they leave nothing.
-async fn many_calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
+/// The same where more calls stall than a client has connections. Dropped they leave nothing.
+async fn many_calls_that_stall_cost_no_lease(ctx: &Ctx) -> Verdict {
     let lease = ctx.units(6);
     let locks = ctx.locks_for(lease).await?;
     let guard = locks.mutex("kept")?.acquire().await?;
@@ -254,7 +253,7 @@ async fn many_calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
 }
 
 /// The same of calls that renew: they may not keep what the renewals of everything else are sent by.
-async fn extensions_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
+async fn extensions_that_stall_cost_no_lease(ctx: &Ctx) -> Verdict {
     let lease = ctx.units(6);
     let locks = ctx.locks_for(lease).await?;
     let kept = locks.mutex("kept")?.acquire().await?;
@@ -282,8 +281,8 @@ async fn extensions_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The same while the store cannot be reached: who stands still while it connects again keeps nobody from that.
-async fn calls_that_stand_still_while_connecting_hold_nobody_up(ctx: &Ctx) -> Verdict {
+/// The same while the store cannot be reached: who stalls while it connects again keeps nobody from that.
+async fn calls_that_stall_while_connecting_hold_nobody_up(ctx: &Ctx) -> Verdict {
     for steps in 1..=6 {
         let link = Link::new();
         let locks = ctx.locks_by(&link, LONG, LONG).await?;
@@ -295,14 +294,13 @@ async fn calls_that_stand_still_while_connecting_hold_nobody_up(ctx: &Ctx) -> Ve
         link.heal();
         let lock = locks.mutex("moving")?.retry(patient());
         let cycle = async { lock.acquire().await?.release().await };
-        ctx.soon(&format!("another name, while an acquire stands still after {steps} steps"), cycle)
-            .await??;
+        ctx.soon(&format!("another name, while an acquire stalls after {steps} steps"), cycle).await??;
         acquire.await?.release().await?;
     }
     Ok(())
 }
 
-/// Who leaves a call that has stood still, at whatever step a task of the client goes on with it, leaves nothing behind.
+/// Who leaves a call that has stalled, at whatever step a task of the client goes on with it, leaves nothing behind.
 async fn calls_that_are_left_while_they_go_on_leave_nothing(ctx: &Ctx) -> Verdict {
     let link = Link::new();
     for _ in 0..ctx.many(2) {

@@ -101,7 +101,7 @@ async fn stopped_waiter(ctx: &Ctx) -> Verdict {
     ctx.until_line_has(locks.backend(), &line, 2).await?;
     let next = ctx.queued(locks.mutex(text)?, &locks, 3).await?;
     worker.signal(Signal::STOP)?;
-    // Its wake-up reaches a process that stands still.
+    // Its wake-up reaches a process that stalls.
     holder.release().await?;
     let next = ctx.soon("the line moves on", next).await???;
     worker.signal(Signal::CONT)?;

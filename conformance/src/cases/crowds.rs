@@ -62,7 +62,7 @@ async fn a_crowd_outlives_late_and_lost_replies(ctx: &Ctx) -> Verdict {
         Fault::Delay(Duration::from_millis(150)),
     ] {
         link.set(fault);
-        // Where replies stand still some come through, one by one.
+        // Where replies stall some come through, one by one.
         for _ in 0..16 {
             tokio::time::sleep(lease / 8 / 16).await;
             if fault == Fault::StallReplies {

@@ -87,7 +87,7 @@ async fn comes_after(ctx: &Ctx, mut waiter: Acquiring, next: Guard, units: u32) 
     Ok(guard)
 }
 
-/// A process that stands still past its waiter lease, while it is promoted: when it goes on, the push is there before it
+/// A process that stalls past its waiter lease, while it is promoted: when it goes on, the push is there before it
 /// has looked at a clock, and still it does not hold.
 async fn late_wake_of_a_stalled_process(ctx: &Ctx) -> Verdict {
     let text = "stalled";
@@ -107,7 +107,7 @@ async fn late_wake_of_a_stalled_process(ctx: &Ctx) -> Verdict {
         // Blocks the thread on purpose; ends when the case lets go of the sender, too.
         let _gone_on = stalled.recv();
     });
-    ctx.soon("the process stands still", stands).await??;
+    ctx.soon("the process stalls", stands).await??;
     holder.release().await?;
     let next = ctx.soon("the line moves on", next).await???;
     go_on.send(())?;

@@ -300,14 +300,14 @@ async fn unreachable_store(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// A server that stands still fails the verbs in bounded time with "perhaps done", and serves again afterwards.
+/// A server that stalls fails the verbs in bounded time with "perhaps done", and serves again afterwards.
 async fn stopped_server(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let (one, two) = (name("stopped")?, name("stopped-new")?);
     let request = exclusive(&one)?;
     let grant = held(&backend, &request).await?;
     let stopped = ctx.store().pause(true).await;
-    let answers = ctx.soon("verbs while the server stands still", async {
+    let answers = ctx.soon("verbs while the server stalls", async {
         let acquired = backend.acquire(&exclusive(&two)?).await;
         let inspected = backend.inspect(&one).await;
         let renewed = backend.renew(&[renewal(&request, grant.token)]).await.remove(0);
@@ -317,7 +317,7 @@ async fn stopped_server(ctx: &Ctx) -> Verdict {
     // What has stopped half way goes on, too.
     stopped.and(ctx.store().pause(false).await)?;
     for (i, answer) in answers??.into_iter().enumerate() {
-        let error = expect!(answer, Err(error) => error, "a verb while the server stands still");
+        let error = expect!(answer, Err(error) => error, "a verb while the server stalls");
         ensure!(error.is_retryable(), "{error}");
         // The later ones may not even have been sent.
         ensure!(i > 0 || error.is_unclear(), "who knows whether the server has acted: {error}");

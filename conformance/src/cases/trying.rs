@@ -10,7 +10,7 @@ use crate::verdict::Verdict;
 table! {
     everything_breaks: [3, 4, 5, 16], [Need::Reconnect], 300;
     work_is_alone_whatever_breaks: [], [Need::Reconnect], 300;
-    work_is_alone_though_leaders_stand_still: [], [Need::Reconnect, Need::Leader], 300;
+    work_is_alone_though_leaders_stall: [], [Need::Reconnect, Need::Leader], 300;
 }
 
 fn clients(ctx: &Ctx) -> u32 {
@@ -58,8 +58,8 @@ async fn work_is_alone_whatever_breaks(ctx: &Ctx) -> Verdict {
     work_is_alone(ctx, Goal { cycles: ctx.cycles(100), faults }, Scene::Ways).await
 }
 
-/// The same where the server that leads the others stands still for longer than leases and sessions last.
-async fn work_is_alone_though_leaders_stand_still(ctx: &Ctx) -> Verdict {
+/// The same where the server that leads the others stalls for longer than leases and sessions last.
+async fn work_is_alone_though_leaders_stall(ctx: &Ctx) -> Verdict {
     work_is_alone(ctx, Goal { cycles: ctx.cycles(100), faults: ctx.volume(4) }, Scene::Leader).await
 }
 

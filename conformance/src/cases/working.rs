@@ -120,7 +120,7 @@ async fn work_ends_before_the_next_holds(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// When the work last did something, and its longest pause, in nanoseconds. A thread may stand still while others of its
+/// When the work last did something, and its longest pause, in nanoseconds. A thread may stall while others of its
 /// process run.
 #[derive(Default)]
 struct Stamps {

@@ -1,4 +1,4 @@
-//! A store that keeps its pushes ready, however long its client stands still.
+//! A store that keeps its pushes ready, however long its client stalls.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use onelock_core::toolkit::{Layer, Layered};
 use onelock_core::{Backend, Error, ErrorKind, Result, Ticket, Wake};
 use tokio::runtime::Handle;
 
-/// A backend whose waiting goes on elsewhere: what was pushed while the client stood still is there when it goes on, as
+/// A backend whose waiting goes on elsewhere: what was pushed while the client stalled is there when it goes on, as
 /// it would be in the buffer of a socket.
 #[derive(Debug)]
 pub struct Courier {

@@ -47,7 +47,7 @@ impl Drop for AtWork {
 
 impl Work {
     fn election(&self) -> Verdict<Election> {
-        // Whose process stands still for less than is noted must not be judged.
+        // Whose process stalls for less than is noted must not be judged.
         let election = self
             .locks
             .election(name(LEAD))?

@@ -190,10 +190,10 @@ mod tests {
         let ms = |count: u64| count * 1_000_000;
         let events = [
             told(ms(10), ms(13)),
-            // It stood still over its deadline, and noted that afterwards.
+            // It stalled over its deadline, and noted that afterwards.
             told(ms(100), ms(900)),
             Event::Still { from: ms(90), to: ms(899) },
-            // It stood still after its deadline.
+            // It stalled after its deadline.
             told(ms(1_000), ms(1_500)),
             Event::Still { from: ms(1_001), to: ms(1_499) },
             // It ran all the time.
@@ -209,7 +209,7 @@ mod tests {
         let held = |hold, from| Event::Held { hold, lock: 10, mode: "x".into(), token: 1, asked: 0, from };
         let worked = |hold, deadline, until| Event::Worked { hold, deadline, until, stopped: true };
         let events = [
-            // In time; late; and late because the process stood still at its deadline.
+            // In time; late; and late because the process stalled at its deadline.
             held(0, 1_000),
             worked(0, 2_000, 1_990),
             held(1, 3_000),

@@ -62,7 +62,7 @@ pub enum Scene {
     Everything,
     /// Ways and the server. No client is stopped, so each can end its work in time.
     Ways,
-    /// The server that leads the others stands still for longer than any lease.
+    /// The server that leads the others stalls for longer than any lease.
     Leader,
 }
 

@@ -25,7 +25,7 @@ pub(crate) enum Way {
     MajorityOfWhatItGot,
 }
 
-/// How long one of the clients stands still before it asks the last server.
+/// How long one of the clients stalls before it asks the last server.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// One client.

@@ -45,7 +45,7 @@ impl Observer for Seen {
 async fn main() -> Done {
     let mut words = std::env::args().skip(1);
     let url = words.next().ok_or("usage: payments postgres://… [host:port]")?;
-    // A process that stands still in its transaction would keep the row of the fence, and the next holder waiting.
+    // A process that stalls in its transaction would keep the row of the fence, and the next holder waiting.
     let patience = [("idle_in_transaction_session_timeout", "30s"), ("lock_timeout", "10s")];
     let accounts = PgPool::connect_with(url.parse::<PgConnectOptions>()?.options(patience)).await?;
     query(fence::postgres::SCHEMA).execute(&accounts).await?;
@@ -90,7 +90,7 @@ async fn deposit(State(app): State<App>, Path((account, cents)): Path<(i64, i64)
     Ok("done".into())
 }
 
-/// The row is written only by the newest holder: a writer that stood still for longer than its lease is refused.
+/// The row is written only by the newest holder: a writer that stalled for longer than its lease is refused.
 async fn book(app: &App, guard: &Guard, account: i64, cents: i64) -> Result<(), Failed> {
     let mut transaction = app.accounts.begin().await?;
     fence::postgres::check(&mut transaction, guard).await?;

@@ -49,7 +49,7 @@ impl Guard {
     /// dropped or released, not before: until then the work under it may still be running. Where a lock-delay is set it
     /// stays blocked until its lease and the delay have passed.
     ///
-    /// The timer is one of the runtime that the client was made on: while that stands still, this comes late on any other runtime, too.
+    /// The timer is one of the runtime that the client was made on: while that stalls, this comes late on any other runtime, too.
     /// [`Guard::is_held`] and each step of [`Guard::run`] read the clock themselves.
     ///
     /// # Cancel safety

@@ -173,7 +173,7 @@ mod tests {
                 flight.join(&Handle::current(), work).await
             }
         };
-        // The first stands still after it was polled once, and is gone at last: nobody waits for it.
+        // The first stalls after it was polled once, and is gone at last: nobody waits for it.
         let mut first = Box::pin(ask());
         tokio::select! { biased; _ = &mut first => unreachable!(), () = std::future::ready(()) => {} }
         let others = [tokio::spawn(ask()), tokio::spawn(ask())];

@@ -55,7 +55,7 @@ impl Harness for Etcd {
                 "any key in a line is somebody's entry: it is shown, waits its turn, and locks others out"
             }
             Need::Leader if deposed_leaders_revoke() => {
-                "etcd before 3.4.31 and 3.5.13 ends living leases when a leader that stood still goes on (etcd's issue 15247)"
+                "etcd before 3.4.31 and 3.5.13 ends living leases when a leader that stalled goes on (etcd's issue 15247)"
             }
             _ => return None,
         };
@@ -87,7 +87,7 @@ impl Harness for Etcd {
     }
 }
 
-/// Whether the servers that are installed end living leases when a leader that stood still goes on: it still asks for what had
+/// Whether the servers that are installed end living leases when a leader that stalled goes on: it still asks for what had
 /// ended by its own count. Mended in 3.4.31 and 3.5.13 (etcd's issue 15247).
 fn deposed_leaders_revoke() -> bool {
     static DO: OnceLock<bool> = OnceLock::new();

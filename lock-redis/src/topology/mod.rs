@@ -128,7 +128,7 @@ impl Servers {
             let mut command = script.call(&keys);
             batch.iter().for_each(|i| add(*i, &mut command));
             let (this, nth, slot) = (Arc::clone(self), answers.len(), slot(&batch[0]));
-            // A task of its own: one that stands still keeps no other's answers, and is found not to answer all the same.
+            // A task of its own: one that stalls keeps no other's answers, and is found not to answer all the same.
             let asked = tokio::spawn(async move { (nth, this.call(slot, script, &command).await) });
             sent.push(async move { asked.await.map_err(|_| late()) });
             answers.push((batch.to_vec(), Err(late())));

@@ -65,7 +65,7 @@ pub(super) async fn listen(client: Arc<Client>, inbox: Arc<Inbox>) {
 async fn listen_once(client: &Client, inbox: &Inbox) -> Result<Ending, sqlx::Error> {
     let config = &client.pool.server.config;
     let limit = config.connect_timeout + config.request_timeout;
-    // A server that stands still must not hold this up for ever.
+    // A server that stalls must not hold this up for ever.
     let Ok(begun) = timeout(limit, begin(client)).await else { return Ok(Ending::Lost) };
     let Some(mut listener) = begun? else { return Ok(Ending::Pooled) };
     // That the sessions were two proves nothing: a busy pooler has several. Through one that gives each transaction

@@ -106,7 +106,7 @@ async fn lock_wait_timeouts_are_tried_again() {
 
 /// An acquire whose wait for a row was in vain, and that nobody polls any more, keeps nothing locked.
 #[tokio::test]
-async fn a_verb_that_failed_and_stands_still_keeps_nothing_locked() {
+async fn a_verb_that_failed_and_stalls_keeps_nothing_locked() {
     let server = MariaDb::start(&[]).await.unwrap();
     let (store, there) = (connect(&server.url()).await, connect(&server.url()).await);
     let mut expired = request("still", Mode::Exclusive);
@@ -136,9 +136,9 @@ async fn a_verb_that_failed_and_stands_still_keeps_nothing_locked() {
     drop(call);
 }
 
-/// A renewal has begun in time and stands still until the lease has ended: nobody is told that it holds meanwhile.
+/// A renewal has begun in time and stalls until the lease has ended: nobody is told that it holds meanwhile.
 #[tokio::test]
-async fn a_renewal_that_stands_still_is_not_passed_by() {
+async fn a_renewal_that_stalls_is_not_passed_by() {
     let server = MariaDb::start(&[]).await.unwrap();
     let store = Arc::new(connect(&format!("{}?request_timeout=20s", server.url())).await);
     let there = connect(&server.url()).await;

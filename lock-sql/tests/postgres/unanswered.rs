@@ -14,7 +14,7 @@ use crate::sharing::request;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The server stands still. When it goes on it has acquires, and over other connections the releases after them, in any order.
+/// The server stalls. When it goes on it has acquires, and over other connections the releases after them, in any order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquires_that_come_after_their_releases_are_given_back() {
     let server = PostgresServer::start(&[]).await.unwrap();

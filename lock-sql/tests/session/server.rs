@@ -91,7 +91,7 @@ macro_rules! tests_on {
             queue::a_client_without_connections_says_so,
             silence::a_session_without_an_answer_keeps_no_other_lease,
             silence::a_look_without_an_answer_keeps_no_lease,
-            silence::a_wait_that_stands_still_keeps_no_other_lease,
+            silence::a_wait_that_stalls_keeps_no_other_lease,
             silence::a_waiter_that_lost_its_connection_leaves_the_queue,
             silence::a_grant_for_nobody_is_given_up,
             silence::who_has_waited_long_gives_back,

@@ -71,7 +71,7 @@ pub(crate) async fn a_look_without_an_answer_keeps_no_lease<S: Server>(server: &
 }
 
 /// A wait that nobody polls is granted the lock.
-pub(crate) async fn a_wait_that_stands_still_keeps_no_other_lease<S: Server>(server: &S) {
+pub(crate) async fn a_wait_that_stalls_keeps_no_other_lease<S: Server>(server: &S) {
     let (there, locks) = (server.open("").await, server.open(PATIENT).await);
     let before = take(there.backend(), "other").await;
     let (one, other) = (take(locks.backend(), "one").await, wait_for(locks.backend(), "other").await);

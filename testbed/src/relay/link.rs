@@ -25,7 +25,7 @@ pub struct Link {
     /// connections refused or ended. A run in which this stays 0 has proven nothing.
     pub hits: Counter,
     trap: watch::Sender<Trap>,
-    /// How many pieces may go through although their way stands still.
+    /// How many pieces may go through although their way stalls.
     singles: Semaphore,
     corruptor: Mutex<Corruptor>,
 }
@@ -84,7 +84,7 @@ impl Link {
         self.set(Fault::None);
     }
 
-    /// Lets one piece through that stands still on a [`Proxy`](super::Proxy), or the next one to come under this fault.
+    /// Lets one piece through that stalls on a [`Proxy`](super::Proxy), or the next one to come under this fault.
     pub fn let_one_through(&self) {
         self.singles.add_permits(1);
     }

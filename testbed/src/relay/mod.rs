@@ -23,9 +23,9 @@ pub enum Fault {
     None,
     /// Nothing goes through; what is under way arrives late, when the link heals.
     Stall,
-    /// Requests stand still as in [`Fault::Stall`]; replies go through.
+    /// Requests stall as in [`Fault::Stall`]; replies go through.
     StallRequests,
-    /// Replies stand still as in [`Fault::Stall`]; requests go through, and act.
+    /// Replies stall as in [`Fault::Stall`]; requests go through, and act.
     StallReplies,
     /// Connections are reset, new ones too.
     Reset,
@@ -58,7 +58,7 @@ enum Direction {
 }
 
 impl Fault {
-    /// Whether what goes this way stands still.
+    /// Whether what goes this way stalls.
     fn stalls(self, direction: Direction) -> bool {
         match direction {
             Direction::Requests => matches!(self, Self::Stall | Self::StallRequests),

@@ -101,7 +101,7 @@ pub fn pause_process(id: u32, stopped: bool) -> Verdict {
     signal_process(id, if stopped { Signal::STOP } else { Signal::CONT })?;
     // Threads stop one by one: until the last has, it may answer yet.
     let end = Instant::now() + PATIENCE;
-    while stopped && !stands_still(id)? {
+    while stopped && !stalls(id)? {
         if Instant::now() > end {
             return Err(Stop::failed("the server does not stop"));
         }
@@ -110,11 +110,11 @@ pub fn pause_process(id: u32, stopped: bool) -> Verdict {
     Ok(())
 }
 
-fn stands_still(id: u32) -> Verdict<bool> {
+fn stalls(id: u32) -> Verdict<bool> {
     for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
         // A thread may end meanwhile.
         let Ok(stat) = std::fs::read_to_string(thread?.path().join("stat")) else { continue };
-        // The state follows the name, which is in parentheses and may hold anything. Who has ended stands still, too.
+        // The state follows the name, which is in parentheses and may hold anything. A process that has ended is stopped, too.
         if !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['T', 'Z', 'X'])) {
             return Ok(false);
         }

@@ -200,7 +200,7 @@ impl PostgresServer {
     pub fn pause(&self, stopped: bool) -> Verdict {
         let id = self.process.id()?;
         let children = || std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
-        // The kernel's list misses some while others end: it is whole while all stand still.
+        // The kernel's list misses some while others end: it is whole while all stall.
         let standing = children()?;
         // First the one that makes children, and until it stands: it may be making one.
         pause_process(id, stopped)?;

@@ -132,7 +132,7 @@ async fn a_stall_stops_both_ways_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn requests_alone_stand_still() {
+async fn requests_alone_stall() {
     let echo = echo().await;
     let mut stream = echo.warm().await;
     echo.link.set(Fault::StallRequests);
@@ -144,7 +144,7 @@ async fn requests_alone_stand_still() {
 }
 
 #[tokio::test]
-async fn replies_alone_stand_still() {
+async fn replies_alone_stall() {
     let echo = echo().await;
     let mut stream = echo.warm().await;
     echo.link.set(Fault::StallReplies);
@@ -241,7 +241,7 @@ async fn only_replies_are_late() {
     let late = Duration::from_millis(400);
     echo.link.set(Fault::DelayReplies(late));
     let mut at_once = false;
-    // A busy machine may stand still for as long as that: a request that is late itself is late each time.
+    // A busy machine may stall for as long as that: a request that is late itself is late each time.
     for round in 0..5 {
         let sent = Instant::now();
         say(&mut stream, b"slow").await;
