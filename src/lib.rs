@@ -36,7 +36,7 @@
 //! # What may change
 //!
 //! Items at the root follow semantic versioning: within 0.x a minor version may change them, a patch version does not.
-//! [`store`] and [`toolkit`] are for who writes a store, and may change in every minor version.
+//! [`store`] and [`toolkit`] are for authors of a store, and may change in every minor version.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -56,7 +56,7 @@ pub use onelock_core::{
     Mode, Note, Observe, Observer, OptionSpec, Owner, Page, Position, Quorum, Release, Result, Retry, RwLock,
     Secret, Settings, Snapshot, Stop, StoreUrl, Term, Timestamp, TokenEpoch, TokioClock,
 };
-/// For who writes a store; and the modules that its items are in.
+/// For authors of a store; and the modules that its items are in.
 pub use onelock_core::{backend, clock, config, driver, lease, name, quorum, store, toolkit, url};
 
 pub use client_config::Config;

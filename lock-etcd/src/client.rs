@@ -52,7 +52,7 @@ pub(crate) struct Cluster {
     pub(crate) batch: AtomicUsize,
     /// The right to send a join.
     pub(crate) joins: Arc<Semaphore>,
-    /// The right to send a reading of a waiter: who is next does not wait for those who join.
+    /// The right to send a waiter's read: the next in line does not wait for joins.
     pub(crate) readings: Arc<Semaphore>,
 }
 
@@ -152,7 +152,7 @@ impl Cluster {
         if let Some(tls) = crate::tls::options(&self.config).await.map_err(exchanged)? {
             options = options.with_tls(tls);
         }
-        // The driver's own limit is for the connection, and not for who logs in on it.
+        // The driver's own limit is for the connection, and not for the login on it.
         let limit = self.config.connect_timeout + self.config.request_timeout;
         let connected = async {
             let mut client = match &self.config.client {
@@ -190,7 +190,7 @@ impl Cluster {
     /// Leaves what has failed, so that the next try does better: a client whose token is not good any more, or an endpoint.
     pub(crate) fn leave(&self, at: usize, client: Option<&Arc<Client>>, failure: Failure) -> Failure {
         match failure {
-            // Who is known by a certificate has no token: users or roles have changed while the request was under way.
+            // A user known by a certificate has no token: users or roles have changed while the request was under way.
             Failure::StaleToken(text)
                 if self.config.username.is_some()
                     || self.config.credentials.is_some()

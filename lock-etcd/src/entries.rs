@@ -36,8 +36,8 @@ pub(crate) struct Own {
     pub(crate) number: i64,
     /// Every lease that its key is on, or can come to be on by a put that was sent; that of the last put is the last.
     pub(crate) leases: Vec<Arc<Lease>>,
-    /// Those who keep it waiting: keys and numbers. `None` while that is not known; nobody once it holds, for good, since who
-    /// joins later is behind it.
+    /// The entries that keep it waiting: keys and numbers. `None` while they are not known; empty for good once it holds, since
+    /// later ones are behind it.
     pub(crate) ahead: Option<Arc<[Blocker]>>,
     /// What its waits know of those ahead.
     pub(crate) view: Arc<tokio::sync::Mutex<View>>,
@@ -60,8 +60,8 @@ impl Own {
         self.ahead.as_ref().is_some_and(|ahead| ahead.is_empty())
     }
 
-    /// Reads its key, and who keeps it waiting: one that is known by its key, else the nearest ones ahead. The bytes do not grow
-    /// with the line.
+    /// Reads its key, and what keeps it waiting: a known entry by its key, else the nearest ones ahead. The number of bytes does
+    /// not grow with the line.
     pub(crate) fn reads(&self, span: &Span, mode: Mode, options: &GetOptions) -> Vec<TxnOp> {
         let mut reads = vec![line::key_op(&self.key, options.clone())];
         match self.ahead.as_deref() {
@@ -73,7 +73,7 @@ impl Own {
         reads
     }
 
-    /// Learns what [`Own::reads`] has read: its key, unless it is gone. Where the one known is gone it is unknown who keeps it waiting.
+    /// Learns what [`Own::reads`] has read: its key, unless it is gone. Where the known one is gone, what keeps it waiting is unknown.
     pub(crate) fn learn(
         &mut self,
         span: &Span,

@@ -1,7 +1,7 @@
 //! Fencing in the cluster that the locks are in: a transaction that is done only while the entry of the lock is there.
 //!
 //! The number in a token is the revision that created the entry's key (a `token_epoch` stands in the 15 bits above it). So no
-//! watermark is needed: who lost the lock has no such key any more, also before a later holder has written.
+//! watermark is needed: a client that lost the lock has no such key any more, also before a later holder has written.
 
 use etcd_client::{
     Compare, CompareOp, GetOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,

@@ -1,4 +1,4 @@
-//! The line of a name as the store has it: how it is read, and who keeps whom waiting.
+//! The line of a name as the store has it: how it is read, and which entries keep which waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

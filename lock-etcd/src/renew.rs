@@ -48,7 +48,7 @@ pub(crate) async fn renew(
     join_all(work.into_iter().map(|work| work.finish(leases, entries, begun))).await
 }
 
-/// Reads the keys, and of waiters who keeps them waiting: once more where that was not known, or is gone.
+/// Reads the keys, and what keeps waiters waiting: once more where that was not known, or is gone.
 async fn read(leases: &Leases, work: &mut [Work<'_>]) {
     let unplaced =
         work.iter_mut().filter(|work| work.over.is_none() && (work.on == 0 || work.own.ahead.is_none()));

@@ -33,7 +33,7 @@ pub(crate) async fn wait(
         loop {
             if view.settled {
                 select_all(view.watched.iter_mut().map(|watch| watch.gone().boxed())).await.0?;
-                // What is watched stays so while it is read who is left.
+                // What is watched stays watched while the rest is read.
                 (view.settled, own.ahead) = (false, None);
             }
             let ahead = own.ahead.iter().flat_map(|ahead| ahead.iter());
@@ -72,7 +72,7 @@ pub(crate) async fn wait(
     woken
 }
 
-/// Reads who keeps it waiting, nobody when it holds, as it was in a revision from `seen` on, which is answered, too; `None` when it is
+/// Reads what keeps it waiting, nothing when it holds, at a revision of `seen` or later, which is returned, too; `None` when it is
 /// gone.
 async fn read(
     cluster: &Arc<Cluster>,

@@ -87,7 +87,7 @@ enum Seen {
     Broken(Error),
 }
 
-/// One who waits for the deletion of a key. The watch ends with it.
+/// A waiter for the deletion of a key. The watch ends with it.
 #[derive(Debug)]
 pub(crate) struct Watching {
     pub(crate) blocker: Blocker,
@@ -177,11 +177,11 @@ impl Watches {
         Watching { blocker: blocker.clone(), id, again: AGAIN, seen, watches: Arc::clone(self) }
     }
 
-    /// The task: one stream, until it breaks. Who waits then asks again.
+    /// The task: one stream, until it breaks. Its waiters then ask again.
     async fn run(self: Arc<Self>) {
         match self.connected().await {
             Ok(()) => {}
-            // Of one watch, for want of a right: who waits there learns it from its reading, and the others go on.
+            // One watch has no right: its waiter learns it from its own read, and the others go on.
             Err(Failure::StaleToken(text)) => self.fail(&Error::new(ErrorKind::Unavailable, text)),
             Err(failure) => self.fail(&failure.into()),
         }
@@ -278,7 +278,7 @@ impl Watches {
         let reason = &message.cancel_reason;
         if message.canceled && ["permission denied", "auth", "user"].iter().any(|word| reason.contains(word))
         {
-            // The stream has the token that it was opened with. Who has no right to read learns that from the reading.
+            // The stream has the token that it was opened with. A client without the right to read learns that from the read.
             return Err(Failure::StaleToken(reason.clone()));
         }
         // None of a watch that the server has ended since its revision was compacted.

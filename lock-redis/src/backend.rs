@@ -19,7 +19,7 @@ use crate::topology::Servers;
 use crate::wait::Inbox;
 use crate::{acquire, inspect, release, renew};
 
-/// How often somebody who waits asks, in the plain layout.
+/// How often a waiter asks, in the plain layout.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Locks on Redis: one server, the master that sentinels watch over, or a cluster.

@@ -1,4 +1,4 @@
-//! Who waits in this client, and the task that polls for them where the server notifies nobody.
+//! The waiters of this client, and the task that polls for them where the server does not notify.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const UNREACHED: Duration = Duration::from_millis(500);
 /// The pause for each entry that was asked for, at least: however many names, one client keeps the server no busier.
 const PER_ENTRY: Duration = Duration::from_micros(100);
 
-/// Who has this many ahead, or more, is asked for so many times more rarely than the next.
+/// A waiter with this many ahead, or more, is polled so many times more rarely than the next one.
 const FAR: u32 = 8;
 
 /// How many of one name are asked for at once: they may hold together.
@@ -159,7 +159,7 @@ impl Inbox {
         self.waiters.lock().values().filter_map(|waiter| waiter.waiting()).any(waits)
     }
 
-    /// An entry of this name has left: who waits for the name here may hold.
+    /// An entry of this name has left: a waiter here may hold.
     #[cfg(feature = "mysql")]
     pub(crate) fn released(&self, name: &LockName) {
         if self.is_waited_for(Some(name)) {
@@ -219,7 +219,7 @@ impl Drop for Call<'_> {
     }
 }
 
-/// How a server is asked for those who wait.
+/// How a server is polled for waiters.
 pub(crate) trait Poll: Send + Sync + 'static {
     /// Whether nobody else notifies just now.
     fn is_needed(&self) -> bool {
@@ -256,12 +256,12 @@ async fn run(polling: Polling, (first, most): (Duration, Duration), poll: impl P
         let waiting = if poll.is_needed() { inbox.foremost() } else { Vec::new() };
         if waiting.is_empty() {
             inbox.changed.notified().await;
-            // Who begins to wait has just heard that it waits; and where notifications come through the first is at hand soon.
+            // A new waiter has just been answered that it waits; and where notifications come through, the first comes soon.
             let _ = timeout(first, inbox.urgent.notified()).await;
             (step, last) = (first, Vec::new());
             continue;
         }
-        // When the server cannot be asked, the renewals of those who wait report it.
+        // When the server cannot be polled, the waiters' renewals report it.
         let Ok(answers) = poll.ask(&waiting).await else {
             inbox.lost();
             sleep(UNREACHED).await;

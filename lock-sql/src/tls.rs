@@ -11,7 +11,7 @@ pub enum Tls {
     /// None; `disable` means the same.
     #[serde(alias = "disable")]
     Off,
-    /// When the server offers it, and then without looking at its certificate. Protects from nobody who stands between.
+    /// When the server offers it, and then without looking at its certificate. Does not protect from a man in the middle.
     #[default]
     Prefer,
     /// Always, without looking at the certificate.

@@ -1,7 +1,7 @@
 //! Joining the line: an ephemeral sequential node, and the children as they are behind it.
 //!
-//! Where the name has no node yet, both are made in one transaction, which many names share: who made the node of the name
-//! is alone in it, and holds.
+//! Where the name has no node yet, both are made in one transaction, which many names share: the client that made the name's
+//! node is alone in it, and holds.
 
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ impl Join<'_> {
             let epoch = session.epochs.admit(session, request.epoch).await?;
             let alone = !self.in_use.has(&request.name);
             if !request.queue && !alone {
-                // Who may not wait must not stand in anybody's way: only a line that admits it is joined.
+                // A try must not be in the way of others: it joins only a line that admits it.
                 let line = Line::latest(session, parent).await?;
                 if !line.admits(request.mode) {
                     return busy;
@@ -113,7 +113,7 @@ impl Join<'_> {
                 Some(_) if !session.epochs.is(request.epoch, epoch) => self.undo().await?,
                 Some((_, stand)) if stand != Stand::Held && !request.queue => return busy,
                 Some((node, stand)) => {
-                    // Nobody can be behind it yet who would have to be notified.
+                    // No waiter behind it is to be notified yet.
                     self.entry.set_stand(Some(stand));
                     return match kept(self.entry, &node, sent, &renewal(request)) {
                         Renewed::Held(grant) if grant.lease >= request.lease => Ok(Standing::Held(grant)),

@@ -70,7 +70,7 @@ impl ZkBackend {
             Ok(_) | Err(zk::Error::NoNode) => {}
             Err(error) => return Err(failed(error, "read", servers.root())),
         }
-        // A server that stands alone has no list of servers. Who may not read it is in an ensemble, as far as we know.
+        // A standalone server has no list of servers. One that refuses to show it counts as one of an ensemble.
         let config = desk.data("/zookeeper/config").await;
         servers.standalone.get_or_init(|| config.is_ok_and(|(config, _)| config.is_empty()));
         let entries = Arc::new(Entries::default());

@@ -44,7 +44,7 @@ pub(crate) type Write = Vec<Step>;
 
 /// The writes of a session that are under way.
 pub(crate) struct Batch {
-    /// Places among those that go by themselves. Who keeps one and does not go on keeps nobody from going together.
+    /// Places among requests that are sent alone. A stalled owner of one keeps no others from being sent together.
     singles: Semaphore,
     gathered: UnboundedSender<Gathered>,
 }
@@ -88,7 +88,7 @@ async fn carry(gathered: Arc<Mutex<UnboundedReceiver<Gathered>>>) {
         if gathered.lock().await.recv_many(&mut request, MOST).await == 0 {
             return;
         }
-        // Who does not wait any more gets nothing, and so has nothing to undo.
+        // A caller that does not wait any more gets nothing, and so has nothing to undo.
         request.retain(|waiting| !waiting.tell.is_closed());
         send_together(request).await;
     }
@@ -133,7 +133,7 @@ async fn send_together(request: Vec<Gathered>) {
         // Nothing was done.
         Ok(Err(_)) => {
             let again = request.into_iter().map(async |Gathered { client, write, tell }| {
-                // Who does not wait any more may have looked for what it has made already.
+                // A caller that does not wait any more may already have looked for what it has made.
                 if !tell.is_closed() {
                     let _ = tell.send(send(&client, &write).await);
                 }

@@ -1,7 +1,7 @@
 //! Fencing in the ensemble that the locks are in: a multi that is done only while the entry of the lock is there.
 //!
 //! An entry's node has a path of its own, with the holder's id and a sequence, so that it is there says that the lock has not been
-//! lost since. No watermark is needed, and who lost the lock is refused also before a later holder has written. The token is the
+//! lost since. No watermark is needed, and a client that lost the lock is refused also before a later holder has written. The token is the
 //! node's `czxid`, which a multi cannot check; the path says the same.
 
 use onelock_core::{Error, ErrorKind, FencingToken, Guard, LockName, Result, TokenEpoch, fence};

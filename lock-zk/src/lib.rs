@@ -4,7 +4,7 @@
 // |---|---|
 // | `config` | the address, the options |
 // | `keys` | how names, entries and notes are written |
-// | `line` | who holds, and what a waiter watches |
+// | `line` | which entries hold, and what a waiter watches |
 // | `contact` | since when the leader must know that a session lives |
 // | `session` | one session: bounded calls, and how long it lives at least |
 // | `sessions` | the sessions of each class of leases, and one for everything else |

@@ -15,7 +15,7 @@ use crate::session::{Room, Servers, Session};
 /// What the desk asks for: more than any server gives, so that the answer tells the most it gives.
 const MOST: Duration = Duration::from_secs(20 * 24 * 3600);
 
-/// How often a session is opened for one node: those who come at the same time may fill it first.
+/// How often a session is opened for one node: others that come at the same time may fill it first.
 const OPENINGS: usize = 100;
 
 /// All sessions of a client.
@@ -23,7 +23,7 @@ pub(crate) struct Sessions {
     pub(crate) servers: Arc<Servers>,
     /// Nothing once they are closed.
     open: Mutex<Option<Vec<Arc<Session>>>>,
-    /// Those that are being opened, by class: who comes meanwhile waits.
+    /// Those that are being opened, by class: a call that comes meanwhile waits.
     opening: Flights<Duration, Result<()>>,
 }
 

@@ -323,7 +323,7 @@ async fn change(election: Election, seen: Option<Option<Leader>>) -> Option<Lead
     let every = ask_every(election.lock.terms.upkeep.lease);
     let mut pause = seen.as_ref().map_or(Duration::ZERO, |_| every);
     while election.lock.client.sleep(pause).await {
-        // A store that cannot be reached says nothing of who leads.
+        // An unreachable store does not say who leads.
         if let Ok(leader) = election.leader().await
             && seen.as_ref().is_none_or(|seen| !same(seen.as_ref(), leader.as_ref()))
         {
@@ -335,8 +335,8 @@ async fn change(election: Election, seen: Option<Option<Leader>>) -> Option<Lead
     pending().await
 }
 
-/// Whether it is no later term. Tokens grow, so a smaller one of the same candidate is the same, as a quorum shows it while a
-/// member does not answer; and one of a candidate who asked earlier is over, as a store shows it that has forgotten a release.
+/// Whether it is no later term. Tokens grow, so a smaller one of the same candidate is the same term, which a quorum shows while
+/// a member does not answer; and one of a candidate that asked earlier is over: a store shows it that has forgotten a release.
 fn same(seen: Option<&Leader>, now: Option<&Leader>) -> bool {
     match (seen, now) {
         (Some(seen), Some(now)) => {

@@ -1,9 +1,9 @@
 //! A lock that goes from one process to another without being free in between.
 //!
 //! A [`HandOver`] is used once. Renewals cannot tell two users of one holder id apart, so the giver takes a second lock under a
-//! random name, the claim, and the hand-over carries the holder ids and the claim's number. Who resumes first evicts the claim of that
+//! random name, the claim, and the hand-over carries the holder ids and the claim's number. The first to resume evicts the claim of that
 //! number: the store answers that it was there to exactly one of them, and only that one goes on to renew the lock. By the number,
-//! because a request of the giver that comes late may make the claim again.
+//! because a late request of the giver may make the claim again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -169,11 +169,11 @@ impl Guard {
 }
 
 impl Locks {
-    /// Goes on with a lock that another process has handed over: the same token, an eviction more than a renewal. Its lease, mode
+    /// Takes over a lock that another process has handed over: the same token, one eviction more than a renewal. Its lease, mode
     /// and lock-delay are the giver's; everything else is as this client's settings say, `max_hold` among it, which begins anew.
     ///
-    /// Of all who have the same hand-over one gets the lock. The answer of the store that makes it the one can be lost: then
-    /// nobody gets it, and it comes free when its lease ends.
+    /// Of several holders of the same hand-over exactly one gets the lock. If the store's answer to that one is lost, none
+    /// gets it, and the lock is free when its lease ends.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] for a hand-over that has expired, was used before, or is of another store; [`ErrorKind::Unsupported`] as

@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(locks.inspect("n").await.unwrap_err().kind(), ErrorKind::Closed);
     }
 
-    /// Who waits for a store that is away would wait for ever.
+    /// A call that waits for an unreachable store would never return.
     #[tokio::test]
     async fn settings_that_no_store_takes_are_refused_though_it_is_away() {
         for (options, kind) in [

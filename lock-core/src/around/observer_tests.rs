@@ -170,7 +170,7 @@ async fn a_late_answer_for_what_was_handed_over_ends_no_hold_of_who_resumed_it()
     );
 }
 
-/// Counts the holds that began and ended. Who tells it of one waits until another does, too, or for a while.
+/// Counts the holds that began and ended. A report of one waits for another report, or for a while.
 #[derive(Default)]
 struct Counts([AtomicU32; 2]);
 

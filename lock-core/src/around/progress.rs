@@ -25,7 +25,7 @@ pub(crate) fn ask_every(lease: Duration) -> Duration {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Position {
-    /// How many entries are ahead, holders among them; the holders alone where a server does not list who waits.
+    /// How many entries are ahead, holders among them; the holders alone where a server does not list its waiters.
     pub ahead: usize,
     /// Who holds now.
     pub holders: Vec<EntryView>,
@@ -80,7 +80,7 @@ async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
     guard.ok_or_else(|| Error::new(ErrorKind::Busy, "it ended without a lock"))
 }
 
-/// Tells the place of who is behind others, until it is dropped or the client's runtime has ended.
+/// Reports the place of an entry behind others, until it is dropped or the client's runtime has ended.
 pub(crate) async fn telling(lock: &Lock, progress: &Progress, began: Timestamp, mut tell: Tell<'_>) {
     let (client, mut last) = (&lock.client, None);
     loop {

@@ -62,7 +62,7 @@ impl Handle {
         if self.entry.is_released() {
             return;
         }
-        // Before the entry is seen as over: who waits for that may close the client next, and must wait for the release.
+        // Before the entry is seen as over: a task that waits for that may close the client next, and must wait for the release.
         let _counted = self.client.background.begin();
         let now = self.client.clock.now();
         self.entry.end(now, LossReason::Released);

@@ -60,7 +60,7 @@ impl Hold {
         if entry.has_least_time() && self.entered.load(Ordering::Acquire) {
             return;
         }
-        // One who enters is counted before it reads the entry. What is lost stays as it was used.
+        // A guard that enters is counted before it reads the entry. A lost entry stays as it was used.
         let others = |over| over || self.guards.load(Ordering::Acquire) > self.away.load(Ordering::Acquire);
         entry.take_back(client.clock.now(), others);
         client.schedule.track(entry);

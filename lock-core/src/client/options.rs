@@ -155,7 +155,7 @@ impl Lock {
         self
     }
 
-    /// Asks again and again instead of waiting in the line. It passes nobody who waits there.
+    /// Asks again and again instead of waiting in the line. It does not overtake those that wait there.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

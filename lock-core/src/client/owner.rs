@@ -20,9 +20,9 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::toolkit::{Mutex, sweep};
 
-/// Somebody who may enter a lock again that it holds already. Cheap to clone; clones are the same owner.
+/// The identity that may enter a lock again that it already holds. Cheap to clone; clones are the same owner.
 ///
-/// Entering again asks the store nothing and gives the same token. A second acquisition of a name joins the owner's
+/// Entering again sends no request and gives the same token. A second acquisition of a name joins the owner's
 /// first one in flight, with the lease and the other terms of that one, and goes on with it if it is cancelled or not polled.
 ///
 /// ```

@@ -19,7 +19,7 @@ pub struct Snapshot {
     pub holders: Vec<EntryView>,
     /// The entries that wait, in line order.
     pub waiters: Vec<EntryView>,
-    /// Who holds it as a user of another library that shares the store's layout: no number of ours orders it.
+    /// Holders by another library that shares the store's layout: no number of ours orders them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreign: Vec<ForeignView>,
 }

@@ -22,7 +22,7 @@ struct Seen {
     errors: Vec<Error>,
 }
 
-/// Who holds a majority, or may: members that do not answer count for everybody. The token shown is too small while the
+/// The entries that hold a majority, or may: a member that does not answer counts for each of them. The token shown is too small while the
 /// member that gave it does not answer, and too large while a grant that came too late to count is being given back.
 pub(super) async fn inspect(shared: &Arc<Shared>, name: &LockName) -> Result<Snapshot> {
     let seen = look(shared, name).await?;
@@ -37,7 +37,7 @@ pub(super) async fn evict(shared: &Arc<Shared>, name: &LockName, token: FencingT
     let Some(group) =
         seen.groups.into_iter().find(|group| view(group).is_some_and(|shown| shown.token == token))
     else {
-        // A member that does not answer may have given this token to who is there.
+        // A member that does not answer may have given this token to an entry that is there.
         return if known { Ok(Release::NotHeld) } else { Err(shared.too_few(seen.answered, &seen.errors)) };
     };
     let call = |i: usize, member: Arc<dyn Backend>| {
@@ -84,7 +84,7 @@ async fn look(shared: &Arc<Shared>, name: &LockName) -> Result<Seen> {
     Ok(Seen { groups, answered, errors })
 }
 
-/// A group as one entry. Who joined late tells the token; without such an entry it is the largest number.
+/// A group as one entry. An entry that joined late notes the token; without one it is the largest number.
 fn view(group: &Group) -> Option<EntryView> {
     let noted = group.iter().find_map(|(_, entry)| GroupMark::read(&entry.note)?.2);
     // All numbers of a group are of one epoch, which some members' carry and others' do not.

@@ -35,7 +35,7 @@
 //!   token come twice. Let Redis members write with `appendfsync always`, or give them gates, or give a member that lost
 //!   data a fresh start only after the other members' tokens have been carried over.
 //! - Exclusion, as every lease, rests on clocks that run at about the same rate. A stepped clock of one member can end its
-//!   entries early: then two may believe to hold, and the tokens still tell who is later.
+//!   entries early: then two may believe that they hold, and the tokens still tell which is later.
 //! - Members are independent, and their set is the same for all clients. [`open`] compares them: two addresses of one store are
 //!   refused. It does not see that two databases, or two prefixes, are on one server. [`Quorum::new`] trusts its caller.
 //!

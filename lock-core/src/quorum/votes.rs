@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Error;
 
-/// Who has a vote.
+/// The members that have a vote.
 #[derive(Debug)]
 pub(super) struct Distinct {
     pub(super) members: Vec<Vote>,

@@ -23,7 +23,7 @@ type Kind = (&'static str, &'static [&'static str]);
 /// The kind of server that gives such an answer.
 type Judge = fn(&[u8]) -> Option<Kind>;
 
-/// What is sent, and who answers it how.
+/// What is sent, and how each kind of server answers.
 const QUESTIONS: [(&[u8], Judge); 5] = [
     (b"", |said| {
         let greets = said.len() > 4 && said[3] == 0 && matches!(said[4], 10 | 255);

@@ -152,7 +152,7 @@ impl Connection {
         redis::cmd("WAIT").arg(self.config.replicas).arg(longest).to_owned()
     }
 
-    /// The answer to a `WAIT` that is sent after this call, for all who ask meanwhile.
+    /// The answer to a `WAIT` that is sent after this call, shared by all calls meanwhile.
     async fn waited(self: &Arc<Self>, live: &Live) -> Result<i64> {
         let (this, mut on, wait) = (Arc::clone(self), live.clone(), self.wait());
         let wait = || async move {

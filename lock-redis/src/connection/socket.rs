@@ -145,7 +145,7 @@ mod tests {
             (socket, address)
         };
         let ((_full, silent), (_there, good)) = (listen(0), listen(8));
-        // It takes no more connections, and answers nothing to who asks for one.
+        // It takes no more connections, and does not answer a request for one.
         let mut taken = Vec::new();
         while let Ok(stream) = std::net::TcpStream::connect_timeout(&silent, Duration::from_millis(300)) {
             taken.push(stream);

@@ -22,7 +22,7 @@ use crate::connection::Connection;
 /// The shortest time between two reads of the slot map.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
-/// The slot map, and the connections to who is in it.
+/// The slot map, and the connections to its nodes.
 #[derive(Debug, Default)]
 pub(super) struct SlotMap {
     ranges: Vec<Range>,
@@ -84,7 +84,7 @@ impl Servers {
         read.unwrap_or_else(gone).or_else(|error| if known { Ok(()) } else { Err(error) })
     }
 
-    /// Who serves a slot, as far as is known.
+    /// The node that serves a slot, as far as is known.
     pub(super) fn at(&self, slot: u16) -> Result<Arc<Connection>> {
         let mut map = self.map.lock();
         let Some((_, host)) = map.ranges.iter().find(|(slots, _)| slots.contains(&slot)) else {

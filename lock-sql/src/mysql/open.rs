@@ -16,7 +16,7 @@ pub(crate) struct Tables {
     /// How their version is asked for, and which one this code reads and writes.
     pub(crate) version: (&'static str, i64),
     pub(crate) migration: &'static str,
-    /// Who may not run it is to ask for this.
+    /// What a user without the right to run it is to ask for.
     pub(crate) instead: &'static str,
 }
 

@@ -18,7 +18,7 @@ pub(super) const FIRST: Duration = Duration::from_micros(500);
 /// How many entries one request asks for.
 const ENTRIES: usize = 512;
 
-/// Asks for those who wait.
+/// Polls for waiters.
 pub(super) struct Waiters(pub(super) Arc<Client>);
 
 impl Poll for Waiters {

@@ -55,7 +55,7 @@ impl Server for Postgres {
     type Row = PgRow;
 
     async fn send(&self, conn: &mut Conn, call: &Call) -> Result<Answer<PgRow>, sqlx::Error> {
-        // Who is not answered in that time is gone, and must not wait for a name for ever on a connection of the server.
+        // A client that was not answered in that time is gone, and must not wait for a name on a server's connection without end.
         let ms = self.config.request_timeout.as_millis().max(1);
         if !conn.ready && self.direct.load(Ordering::Acquire) {
             let set = format!(include_str!("sql/session.sql"), ms = ms);

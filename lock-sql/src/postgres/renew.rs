@@ -16,7 +16,7 @@ pub(super) async fn renew(client: &Client, inbox: &Inbox, due: &[Renewal]) -> Ve
 }
 
 async fn renew_together(client: &Client, inbox: &Inbox, due: &[Renewal], of: usize) -> Result<Vec<Renewed>> {
-    // Those of one name together, and in the order of its line: as those who promote lock the rows.
+    // Those of one name together, and in the order of its line, in which a promotion locks the rows.
     let mut order: Vec<_> = due.iter().enumerate().collect();
     order.sort_by_key(|(_, renewal)| (&renewal.ticket.name, renewal.ticket.token));
     let times = |time: fn(&Renewal) -> _| array(order.iter().map(|(_, r)| micros(time(r))));

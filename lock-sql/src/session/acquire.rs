@@ -59,7 +59,7 @@ impl<D: Dialect> SessionStore<D> {
         }
     }
 
-    /// Stands in the server's queue. Answered when the server shows that it does: who joins later stands behind.
+    /// Joins the server's queue. Answered when the server shows it there: those that join later are behind.
     async fn queue(&self, entry: &Arc<Entry<D>>) -> Result<Standing> {
         let request = &entry.wish.request;
         let taken = entry.send(Ask::Queue);

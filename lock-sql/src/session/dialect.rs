@@ -40,7 +40,7 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// Which of these sessions wait for their lock.
     async fn waiting(&self, conn: &mut Self::Conn, some: Vec<(Id, Key)>) -> Result<Vec<Id>>;
 
-    /// Who holds.
+    /// The entries that hold.
     async fn holders(&self, conn: &mut Self::Conn, key: Key) -> Result<Vec<EntryView>>;
 
     /// Tells such a session to end, and with it what it holds or waits for. Whether it was there: it may be for a moment yet.

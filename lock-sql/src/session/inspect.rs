@@ -7,7 +7,7 @@ use super::dialect::{Dialect, Whose};
 use super::entry::Entry;
 
 impl<D: Dialect> SessionStore<D> {
-    /// Those who hold. Of those who wait the server shows neither number nor note.
+    /// The holders. Of waiters the server shows neither number nor note.
     pub(super) async fn holders(&self, name: &LockName) -> Result<Snapshot> {
         let key = self.key(name);
         let mut holders = self.sessions.aside(move |dialect, conn| dialect.holders(conn, key)).await?;

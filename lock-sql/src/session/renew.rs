@@ -45,7 +45,7 @@ impl<D: Dialect> SessionStore<D> {
             Err(error) if error.kind() == ErrorKind::Timeout => Err(error),
             Err(error) => {
                 let error = self.given_up(entry, error).await;
-                // Who has lost its place joins again.
+                // A waiter that has lost its place joins again.
                 if held { Ok(Renewed::NotHeld) } else { Err(error) }
             }
         }

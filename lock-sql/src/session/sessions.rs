@@ -190,7 +190,7 @@ pub(super) fn broke(error: &Error) -> bool {
     (error.is_retryable() && error.kind() != ErrorKind::Timeout) || error.kind() == ErrorKind::Lost
 }
 
-/// Something between moves requests from one session to another; the store over tables bears that.
+/// Something between moves requests from one session to another; the store over tables can work so.
 pub(super) fn moved<D: Dialect>() -> Error {
     let text = "behind a proxy or pooler that moves requests between sessions there are no session locks; use a direct connection";
     let tables = D::SCHEME.trim_end_matches("+session");

@@ -1,11 +1,11 @@
 //! The connection to the file: checked when it is opened, opened again where it was lost, and patient with other writers.
 //!
-//! SQLite lets one connection write and keeps no queue of those who want to: each tries again and again, and a hundred of
-//! them leave the processor no time for the one who writes. So a connection that finds the file busy first takes a `flock` on
+//! SQLite lets one connection write and keeps no queue of writers: each tries again and again, and a hundred of
+//! them leave the processor no time for the one that writes. So a connection that finds the file busy first takes a `flock` on
 //! the write-ahead log, for which the kernel keeps a queue in the order of arrival, and only its head tries again. SQLite has no
-//! locks on the log itself, so closing this handle of it drops none. The queue is about order and load only: who is in it for
-//! `TURN` tries once and goes on waiting, so a process that is stopped at the head takes nobody with it. Without its order, where who
-//! gets the `flock` tries soon and the others rarely, a rare writer among busy ones starves up to `busy_timeout`.
+//! locks on the log itself, so closing this handle of it drops none. The queue is about order and load only: a writer that is in it
+//! for `TURN` tries once and goes on waiting, so a process that is stopped at the head does not block the others. Without its order,
+//! where the holder of the `flock` tries soon and the others rarely, a rare writer among busy ones starves up to `busy_timeout`.
 
 use std::cell::{Cell, OnceCell};
 use std::fs::{File, TryLockError};
@@ -102,7 +102,7 @@ impl Connection {
     }
 }
 
-/// The queue of those who want to write the file: a thread that waits for the kernel's lock, where the wait has no deadline. A
+/// The queue of writers of the file: a thread that waits for the kernel's lock, where the wait has no deadline. A
 /// connection has one, however often it gave up waiting: more would be in the way of all others.
 type WriterQueue = Option<mpsc::Receiver<File>>;
 
@@ -170,7 +170,7 @@ impl Database {
         // Pages of a new file are small, since each write puts whole pages into the log. What of the log stays on the disk once
         // its content is in the file is bounded.
         sql.execute_batch("PRAGMA page_size = 1024; PRAGMA journal_size_limit = 1048576")?;
-        // Empty also where who made it was killed in between: SQLite has undone that by then.
+        // Empty also where its maker was killed in between: SQLite has undone that by then.
         if number(&sql, "PRAGMA page_count")? == 0 {
             let make = rusqlite::Transaction::new_unchecked(&sql, TransactionBehavior::Immediate)?;
             // Unless others have made the tables since we looked.
@@ -228,11 +228,11 @@ fn look_at(path: &Path) -> Result<(), Fault> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     // With an empty host: what follows two slashes would be one.
     let sql = rusqlite::Connection::open_with_flags(format!("file://{name}?immutable=1"), flags)?;
-    // Its first page is read though others are missing, as where who made the file was killed in between.
+    // Its first page is read though others are missing, as where its maker was killed in between.
     sql.pragma_update(None, "writable_schema", true)?;
     check_marks(&sql).map_err(|fault| match fault.code {
         None | Some(ErrorCode::NotADatabase) => fault,
-        // It may make no sense yet to who reads it without a lock: it is about to be made or to grow.
+        // It may make no sense yet when read without a lock: it is about to be made or to grow.
         Some(_) => Fault { code: Some(ErrorCode::DatabaseBusy), ..fault },
     })
 }

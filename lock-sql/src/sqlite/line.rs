@@ -87,7 +87,7 @@ impl<'c> Transaction<'c> {
     pub(super) fn commit(mut self) -> Result<(i64, Vec<HolderId>), Fault> {
         // Nothing is written to a file that others do not see.
         self.database.files.check()?;
-        // Who leaves goes first, because a holder that has left may have joined again.
+        // Those that leave come first, because a holder that has left may have joined again.
         for (name, before) in &self.stored {
             let after = self.lines.entries(name);
             for gone in before.iter().filter(|old| find(after, old.token).is_none()) {

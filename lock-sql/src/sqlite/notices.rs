@@ -1,7 +1,7 @@
 //! Touches of the file, by which processes notify each other.
 //!
 //! A process that promotes or removes an entry that is not its own touches the file after its commit, and the kernel notifies all
-//! who watch the file. A touch changes the file's times and nothing else; a watch on the log would notify before the
+//! watchers of the file. A touch changes the file's times and nothing else; a watch on the log would notify before the
 //! commit can be read.
 
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 /// A watch on the file.
 pub(super) type Notices = AsyncFd<OwnedFd>;
 
-/// Notifies all who watch the file.
+/// Notifies all watchers of the file.
 pub(super) fn notify(path: &Path) {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     let times = Timestamps { last_access: now, last_modification: now };

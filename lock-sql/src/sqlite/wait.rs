@@ -1,4 +1,4 @@
-//! How those who wait are notified: by what this process does itself, and by the touches of other processes, which are only
+//! How waiters are notified: by what this process does itself, and by the touches of other processes, which are only
 //! hints: a process may die between its commit and its touch, so waiters also poll now and then.
 
 use std::time::Instant;
@@ -21,7 +21,7 @@ const FAR: u32 = 50;
 
 pub(super) type Reply = oneshot::Sender<Result<Wake>>;
 
-/// Those of this process who wait.
+/// The waiters of this process.
 #[derive(Default)]
 pub(super) struct Waiters {
     /// An entry has one waiting call: one that is made anew comes in place of the one before, which is to ask.

@@ -92,7 +92,7 @@ pub(crate) struct Observers {
     clock: Arc<dyn Clock>,
     all: Vec<Given<Arc<dyn Observer>>>,
     group: Option<Group>,
-    /// By where the entry is: who resumes a lock in the client that gave it has the same holder id. `None` until the start of one
+    /// Keyed by the entry's address: a lock resumed in the client that gave it has the same holder id. `None` until the start of one
     /// is reported.
     holds: Mutex<HashMap<usize, Option<OpenHold>>>,
 }

@@ -30,13 +30,13 @@ pub(crate) struct Entry {
     state: Mutex<State>,
     /// Notified at every change of the state.
     pub(crate) changed: Notify,
-    /// One more for each who waits for the end: as a rule work that runs under it.
+    /// How many wait for the end: as a rule the work that runs under it.
     watches: AtomicUsize,
     /// Where the renewer has it; written under the renewer's lock only.
     pub(crate) key: Mutex<Option<Key>>,
 }
 
-/// One who waits for the end of an entry.
+/// A waiter for the end of an entry.
 pub(crate) struct Watch<'a>(&'a AtomicUsize);
 
 impl Drop for Watch<'_> {
@@ -258,7 +258,7 @@ impl Entry {
         state.phase == Phase::Over(LossReason::Released) && !state.owed
     }
 
-    /// Counts one who waits for the end, until dropped.
+    /// Counts a waiter for the end, until dropped.
     pub(crate) fn watch(&self) -> Watch<'_> {
         self.watches.fetch_add(1, Ordering::AcqRel);
         Watch(&self.watches)

@@ -4,8 +4,8 @@
 //! The table keeps what was added to it in this life, and a ceiling: a number counts only when a ceiling above it is on the
 //! disk, and a new life begins above the ceiling. A commit for a million numbers.
 //!
-//! The high bits of both are the token epoch. Who begins a larger one also takes the counter past the old ceiling: so who
-//! knows only that has to ask the table, before it gives one more number, and is refused.
+//! The high bits of both are the token epoch. A client that begins a larger one also takes the counter past the old
+//! ceiling: so a client that knows only that one has to ask the table before it gives one more number, and is refused.
 
 use onelock_core::{Error, ErrorKind, Result, TokenEpoch};
 

@@ -63,7 +63,7 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<Postgres>>> {
 }
 
 /// Refuses a server before the first version that ends idle sessions, and a pooler: two connections must meet two sessions of
-/// the server, and each its own again, also while the other is busy: who is in a transaction keeps a session from the other.
+/// the server, and each its own again, also while the other is busy: a client in a transaction keeps its session from the other.
 async fn check(conns: &mut [PgConnection; 2]) -> Result<()> {
     const ROUND: [(usize, &str); 6] =
         [(1, "BEGIN; "), (0, "BEGIN; "), (0, "COMMIT; "), (0, ""), (1, "COMMIT; "), (1, "")];
