@@ -54,8 +54,9 @@ pub(crate) async fn acquire(
     Ok(BUSY)
 }
 
-/// A join under way. Unless all its tries are answered clearly, its end leaves an entry that may come to be at any time: it is
-/// taken out when it does, and its leases are closed.
+/// A join under way. A try without a clear answer leaves an entry that may come to be at any time: it is taken out when it does,
+/// and its leases are closed. A caller that drops it half way, which [`Backend`](onelock_core::Backend) forbids, leaves it to the
+/// next look for unknown entries.
 struct Join<'a> {
     keys: &'a Keys,
     leases: &'a Arc<Leases>,
@@ -134,6 +135,10 @@ impl<'a> Join<'a> {
         }
         let due = self.leases.now() + lasts + delay;
         self.done = self.entries.change(holder, |own| own.due = Some(due));
+        if !self.done {
+            let text = "its entry was released meanwhile, or the client closed";
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
         Ok(Some(match holds {
             true => Standing::Held(Grant::new(token, lasts)),
             false => Standing::Waiting(Place::new(token, lasts)),

@@ -68,6 +68,40 @@ async fn crowd(backend: &Arc<dyn Backend>, lease: Duration) -> Verdict<Vec<Renew
     due.collect()
 }
 
+/// A client is closed while its join is under way: an entry that this has removed is not answered as held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_that_outlives_its_client_holds_nothing() -> Verdict {
+    let server = Member::single(None).await?;
+    let link = Link::new();
+    let proxy = Proxy::start(server.address(), &link).await?;
+    let backend = client(&format!("etcd://{}?request_timeout=60s", proxy.address())).await?;
+    // Its lease is there.
+    let first = exclusive(&name("first")?)?;
+    backend.release(&ticket(&first, held(&backend, &first).await?.token)).await?;
+    let request = exclusive(&name("closing")?)?;
+    let pattern = request.name.to_string().into_bytes();
+    link.arm(Trigger { pattern, nth: 1, act: Act::HoldReply });
+    let joined = tokio::spawn({
+        let (backend, request) = (Arc::clone(&backend), request.clone());
+        async move { backend.acquire(&request).await }
+    });
+    let end = Instant::now() + PATIENCE;
+    while keys(&server).await?.is_empty() {
+        assert!(Instant::now() < end, "it has not joined");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let closed = tokio::spawn(async move { backend.close().await });
+    while !keys(&server).await?.is_empty() {
+        assert!(Instant::now() < end, "it is not removed");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    link.let_go();
+    let joined = joined.await?;
+    assert!(joined.is_err(), "{joined:?}");
+    closed.await??;
+    Ok(())
+}
+
 /// Replies to one client stall or are lost, again and again, and then come one burst after the other, while it holds 300
 /// locks and joins others whose outcome is unclear: all are kept, on the lease that they were on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

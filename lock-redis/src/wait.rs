@@ -2,6 +2,7 @@
 //! is read.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, FencingToken, HolderId, HolderMap, Result, Wake};
@@ -14,6 +15,7 @@ pub(crate) struct Inbox {
     /// Whether a pushed grant counts. Where replicas must have a grant it does not: the sender may be a master that
     /// is cut off, where leases end that are renewed elsewhere. The waiter asks, and the answer waits for the replicas.
     grants: bool,
+    closed: AtomicBool,
     waiters: Mutex<HolderMap<Arc<Waiter>>>,
 }
 
@@ -34,7 +36,19 @@ struct Mail {
 
 impl Inbox {
     pub(crate) fn new(channel: String, grants: bool) -> Self {
-        Self { channel, grants, waiters: Mutex::default() }
+        Self { channel, grants, closed: AtomicBool::new(false), waiters: Mutex::default() }
+    }
+
+    /// From now on no connection of the client is made.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Closed, "the connection to Redis was closed by this client")),
+            false => Ok(()),
+        }
     }
 
     /// Makes a place for a waiter *before* its acquire is sent, so that a grant that comes early is kept.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{PATIENCE, Server, held, name, renew_one, request, soon, told, waits};
+use futures_util::poll;
 use onelock_conformance::faults::{Act, Link, Proxy, Trigger};
 use onelock_core::{Backend, ErrorKind, Locks, Release, Renewed, Wake};
 use onelock_redis::{RedisBackend, RedisConfig};
@@ -138,6 +139,26 @@ async fn an_acquire_that_comes_after_its_release_is_given_back() {
     })
     .await;
     assert_eq!(raw.residue().await, Vec::<String>::new(), "nobody gives it back: {released:?}");
+}
+
+/// An acquire connects while its client is closed: it sends nothing afterwards, since nobody would release it.
+#[tokio::test]
+async fn an_acquire_that_outlives_its_client_takes_nothing() {
+    let server = Server::start(&[]).await;
+    let mut config = server.config();
+    (config.connect_timeout, config.request_timeout) = (PATIENCE, Duration::from_millis(500));
+    let backend = RedisBackend::connect(config).await.unwrap();
+    server.signal("-STOP");
+    // This one ends the connection, and is the only one that was sent.
+    let first = request("first", "x");
+    soon(backend.acquire(&first)).await.unwrap_err();
+    let ask = request("closing", "x");
+    let mut acquire = backend.acquire(&ask);
+    assert!(poll!(&mut acquire).is_pending());
+    backend.close().await.unwrap();
+    server.signal("-CONT");
+    let error = soon(acquire).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_unclear()), (ErrorKind::Closed, false), "{error}");
 }
 
 #[tokio::test]

@@ -245,6 +245,8 @@ impl Connection {
             this.upgrade().map(|connection| connection.pushed(number, &push)).ok_or(redis::aio::SendError)
         };
         let (socket, fence) = open::open(&self.config, &self.host, &self.inbox.channel, pushed).await?;
+        // What a call sends after the close would stay: nothing releases it.
+        self.inbox.check_open()?;
         let live = Live { socket, number, fence: fence.map(Arc::new), waits: Arc::default() };
         self.state.lock().live = Some(live.clone());
         Ok(live)

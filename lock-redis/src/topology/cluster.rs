@@ -31,7 +31,6 @@ pub(super) struct SlotMap {
     read: Option<Instant>,
     /// Whether nothing has shown since that it has changed.
     good: bool,
-    closed: bool,
 }
 
 impl SlotMap {
@@ -44,8 +43,8 @@ impl SlotMap {
 impl Servers {
     /// Each connection ends with the last call that is under way on it.
     pub(crate) fn close(&self) {
-        let mut map = self.map.lock();
-        (map.closed, map.connections) = (true, BTreeMap::new());
+        self.inbox.close();
+        self.map.lock().connections.clear();
     }
 
     pub(super) fn is_stale(&self) {
@@ -99,9 +98,7 @@ impl Servers {
 
     pub(super) fn node(&self, host: Host) -> Result<Arc<Connection>> {
         let mut map = self.map.lock();
-        if map.closed {
-            return Err(Error::new(ErrorKind::Closed, "the connection to Redis was closed by this client"));
-        }
+        self.inbox.check_open()?;
         let new = |host: &Host| Connection::new(&self.config, host.clone(), &self.inbox);
         Ok(Arc::clone(map.connections.entry(host).or_insert_with_key(new)))
     }

@@ -19,8 +19,9 @@ pub(crate) type Age = (bool, u64);
 pub(crate) async fn view(connection: &Arc<Connection>) -> Result<(Age, Vec<Range>)> {
     let ask = |what| redis::cmd("CLUSTER").arg(what).to_owned();
     let (info, slots) = (ask("INFO"), ask("SLOTS"));
+    // The epoch first: the map must not be older than it.
     let (info, slots): (InfoDict, Vec<Value>) =
-        tokio::try_join!(connection.query(&info), connection.query(&slots))?;
+        tokio::try_join!(biased; connection.query(&info), connection.query(&slots))?;
     let nonsense = || Error::new(ErrorKind::Protocol, "the node says nothing sensible about its cluster");
     let ranges: Option<Vec<_>> = slots.iter().map(|part| range(part, &connection.host)).collect();
     let (epoch, mut ranges) =
@@ -53,7 +54,7 @@ pub(crate) fn there(answer: &Value, here: &Host) -> Option<Host> {
     let Value::ServerError(e) = answer else { return None };
     let error = RedisError::from(e.clone());
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
-    let host = if host.is_empty() { &here.host } else { host.trim_matches(['[', ']']) };
+    let host = if matches!(host, "" | "?") { &here.host } else { host.trim_matches(['[', ']']) };
     Some(Host::new(host, port.parse().ok()?))
 }
 
@@ -87,6 +88,7 @@ mod tests {
         };
         assert_eq!(redirect("MOVED 3999 127.0.0.1:6381"), (true, Some(Host::new("127.0.0.1", 6381))));
         assert_eq!(redirect("MOVED 3999 :6381"), (true, Some(Host::new("here", 6381))));
+        assert_eq!(redirect("MOVED 3999 ?:6381"), (true, Some(Host::new("here", 6381))));
         assert_eq!(redirect("ASK 3999 ::1:6381"), (true, Some(Host::new("::1", 6381))));
         for later in
             ["TRYAGAIN Multiple keys request during rehashing of slot", "CLUSTERDOWN The cluster is down"]
