@@ -43,7 +43,7 @@ pub struct Running {
 pub struct Fleet {
     /// What can be measured: the stores, and the drivers of each without this library.
     pub subjects: Vec<Arc<dyn Subject>>,
-    /// The servers, for who has other ways to lock on them.
+    /// The servers, for other ways to lock on them.
     pub servers: Vec<Running>,
     /// What there is not, and why.
     pub left_out: Vec<String>,

@@ -118,7 +118,7 @@ impl MariaDb {
         self.process.data().join("socket")
     }
 
-    /// Its URL, for who may do everything.
+    /// Its URL, for a user with all rights.
     #[must_use]
     pub fn url(&self) -> String {
         format!("mysql://root@127.0.0.1:{}/locks", self.port)

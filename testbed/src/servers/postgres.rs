@@ -141,7 +141,7 @@ impl PostgresServer {
         self.port
     }
 
-    /// Its URL, for who may do everything.
+    /// Its URL, for a user with all rights.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
