@@ -318,8 +318,11 @@ fault "a renewed lease is at risk before its renewal is late" $client/entry/stat
     's/notice\.min\(self\.granted \/ 2\)/notice/' \
     unit around::risk::tests::a_wait_before_it_and_a_long_notice_put_no_lock_at_risk
 fault "owner: who is not polled keeps the others waiting" $client/owner.rs \
-    's/self\.go_on\(waits\)/own.is_some().then(|| self.go_on(waits)).flatten()/' \
+    's/let waker = /if part.own.is_none() {\n            state.asking = Some(asking);\n            return Ok(None);\n        }\n        let waker = /' \
     client owner::a_second_acquire_goes_on_without_a_first_that_is_not_polled
+fault "owner: a try takes no part in what it asks for" $client/owner.rs \
+    's/part\.number != Some\(asking\.number\)/true/' \
+    slow failing::a_try_of_an_owner_that_holds_nothing_asks_the_store
 fault "owner: slots that are let go stay" lock-core/src/toolkit/sweep.rs \
     's/map\.retain\(.*?\);//' \
     unit client::owner::tests::slots_that_are_let_go_leave_the_map

@@ -84,6 +84,7 @@ async fn reentry(ctx: &Ctx) -> Verdict {
     let locks = ctx.locks().await?;
     let (owner, other) = (locks.owner(), locks.owner());
     let lock = locks.mutex("nested")?.owner(&owner)?;
+    lock.try_acquire().await?.context("a try of an owner that holds nothing")?.release().await?;
     let outer = lock.acquire().await?;
     let token = outer.token()?;
     let mut inner = Vec::new();

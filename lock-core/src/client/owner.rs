@@ -88,15 +88,12 @@ impl Slot {
         waits: Option<&Progress>,
     ) -> Result<Option<Guard>> {
         let _caller = Caller::of(self);
-        let mut own = None;
+        let mut part = Part::default();
         loop {
             // First, so that no wake-up is missed.
             let woken = self.woken.notified();
-            if let Some(answer) = self.join(client, terms, waits, &mut own)? {
+            if let Some(answer) = self.step(client, terms, waits, &mut part)? {
                 return Ok(answer);
-            }
-            if let Some(guard) = self.go_on(waits) {
-                return Ok(Some(guard));
             }
             woken.await;
             // A call that wakes itself yields to other tasks.
@@ -104,52 +101,49 @@ impl Slot {
         }
     }
 
-    /// Enters again if held, refuses what would wait for itself, or takes part in asking: `None`. A try takes part in nothing that
-    /// another one asks for: whether the owner will hold is not known now.
-    fn join(
-        &self,
+    /// Enters again if held, refuses what would wait for itself, or goes on with the acquisition under way: `None` while that has
+    /// no answer for this caller. A try takes part in none that another call began: whether the owner will hold is not known now.
+    fn step(
+        self: &Arc<Self>,
         client: &Arc<Client>,
         terms: &Terms,
         waits: Option<&Progress>,
-        own: &mut Option<oneshot::Receiver<Result<()>>>,
+        part: &mut Part,
     ) -> Result<Option<Option<Guard>>> {
-        // What this caller asked for has ended without a lock.
-        if let Some(Ok(ended)) = own.as_mut().map(oneshot::Receiver::try_recv) {
+        if let Some(Ok(ended)) = part.own.as_mut().map(oneshot::Receiver::try_recv) {
             return ended.map(|()| Some(None));
         }
+        // Dropped after `state`: it may be the last use of its lock.
+        let hold;
         let mut state = self.state.lock();
-        let hold = state.hold.upgrade();
+        hold = state.hold.upgrade();
         // A lost lock is not entered; the owner asks anew.
         let guard = hold.as_ref().and_then(|hold| hold.enter().ok());
-        let has = guard.as_ref().map(Guard::mode).or(state.asking.as_ref().map(|asking| asking.mode));
-        if has.is_none() {
-            let (client, terms, progress) = (Arc::clone(client), terms.clone(), waits.cloned());
-            let (tell, ended) = oneshot::channel();
-            *own = Some(ended);
-            let (mode, asked) = (terms.mode, progress.clone());
-            let call = Box::pin(async move { acquire::acquire(&client, &terms, asked.as_ref()).await });
-            state.asking = Some(Asking { mode, tell, progress, call });
-        }
-        // Before `hold`, which may be the last of its lock.
-        drop(state);
-        match has {
-            None => Ok(None),
-            Some(has) if has.covers(terms.mode) => Ok((guard.is_some() || waits.is_none()).then_some(guard)),
-            Some(has) => {
+        let others = state.asking.as_ref().filter(|asking| part.number != Some(asking.number));
+        if let Some(has) = guard.as_ref().map(Guard::mode).or(others.map(|asking| asking.mode)) {
+            if !has.covers(terms.mode) {
+                drop(state);
                 let text = format!(
                     "the owner has `{}` in mode {has} and would wait for itself in mode {}",
                     terms.name, terms.mode
                 );
-                Err(Error::new(ErrorKind::WouldDeadlock, text))
+                return Err(Error::new(ErrorKind::WouldDeadlock, text));
+            }
+            if guard.is_some() || waits.is_none() {
+                return Ok(Some(guard));
             }
         }
-    }
-
-    /// Goes on with the acquisition under way; the guard when that gets the lock.
-    fn go_on(self: &Arc<Self>, waits: Option<&Progress>) -> Option<Guard> {
-        let mut state = self.state.lock();
         // Taken out, so that one that panics is not polled again.
-        let mut asking = state.asking.take()?;
+        let mut asking = state.asking.take().unwrap_or_else(|| {
+            state.begun += 1;
+            let (client, terms, progress) = (Arc::clone(client), terms.clone(), waits.cloned());
+            let (tell, ended) = oneshot::channel();
+            part.own = Some(ended);
+            let (mode, asked) = (terms.mode, progress.clone());
+            let call = Box::pin(async move { acquire::acquire(&client, &terms, asked.as_ref()).await });
+            Asking { number: state.begun, mode, tell, progress, call }
+        });
+        part.number = Some(asking.number);
         let waker = Waker::from(Arc::clone(self));
         let guard = match asking.call.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Pending => {
@@ -157,7 +151,7 @@ impl Slot {
                     own.follow(asked);
                 }
                 state.asking = Some(asking);
-                return None;
+                return Ok(None);
             }
             Poll::Ready(Ok(Some(handle))) => {
                 let guard = Guard::new(handle, Some(Arc::clone(self) as _));
@@ -172,8 +166,16 @@ impl Slot {
         };
         drop(state);
         self.woken.notify_waiters();
-        guard
+        Ok(guard.map(Some))
     }
+}
+
+/// The acquisition that a caller takes part in.
+#[derive(Default)]
+struct Part {
+    number: Option<u64>,
+    /// That the one which it began has ended without a lock.
+    own: Option<oneshot::Receiver<Result<()>>>,
 }
 
 /// That the acquisition under way can go on.
@@ -187,12 +189,15 @@ impl Wake for Slot {
 struct State {
     hold: Weak<Hold>,
     asking: Option<Asking>,
+    /// How many acquisitions were begun.
+    begun: u64,
     /// How many calls to acquire there are.
     callers: usize,
 }
 
 /// The acquisition under way. Whichever of its callers is polled goes on with it, so none can keep the others waiting.
 struct Asking {
+    number: u64,
     mode: Mode,
     /// To the caller whose terms it follows: that it ended without a lock.
     tell: oneshot::Sender<Result<()>>,

@@ -27,6 +27,45 @@ async fn a_timeout_tells_a_busy_lock_from_a_store_that_does_not_answer() {
     assert_eq!(late.kind(), ErrorKind::Timeout, "its lease was over before the answer came: {late}");
 }
 
+/// A try of an owner waits for the answer to its own request, as any try.
+#[tokio::test(start_paused = true)]
+async fn a_try_of_an_owner_that_holds_nothing_asks_the_store() {
+    let (locks, slow, _) = clients();
+    slow.acquire.store(10, Ordering::SeqCst);
+    let lock = locks.mutex("a").unwrap().owner(&locks.owner()).unwrap();
+    for timeout in [None, Some(Duration::ZERO), Some(SEC(1))] {
+        let tried = match timeout {
+            None => lock.try_acquire().await,
+            Some(timeout) => lock.acquire_timeout(timeout).await,
+        };
+        tried.unwrap().expect("it is free").release().await.unwrap();
+    }
+    slow.acquires_fail.store(true, Ordering::SeqCst);
+    let error = lock.try_acquire().await.unwrap_err();
+    assert!(format!("{error:?}").contains("on purpose"), "it says what failed: {error:?}");
+}
+
+/// A call shared an acquisition that ended without a lock. The next one of its owner is in a mode that is too weak for it.
+#[tokio::test(start_paused = true)]
+async fn a_call_of_an_owner_gets_no_weaker_mode_than_it_asks_for() {
+    let (locks, slow, other) = clients();
+    let shared = other.rwlock("a").unwrap().read().acquire().await.unwrap();
+    slow.acquire.store(10, Ordering::SeqCst);
+    let (owner, lock) = (locks.owner(), locks.rwlock("a").unwrap());
+    let write = lock.write().owner(&owner).unwrap();
+    let read = lock.read().owner(&owner).unwrap();
+    let once = write.clone().unfair().retry(onelock_core::Retry::default().attempts(1));
+    let (mut first, mut second, mut third) =
+        (pin!(once.acquire()), pin!(write.acquire()), pin!(read.acquire()));
+    begin(first.as_mut());
+    begin(second.as_mut());
+    assert_eq!(first.await.unwrap_err().kind(), ErrorKind::Busy);
+    begin(third.as_mut());
+    assert_eq!(second.await.unwrap_err().kind(), ErrorKind::WouldDeadlock);
+    assert_eq!(third.await.unwrap().mode(), onelock_core::Mode::Shared);
+    drop(shared);
+}
+
 /// Also for an owner whose calls share one acquisition.
 #[tokio::test(start_paused = true)]
 async fn every_timeout_of_an_owner_tells_a_busy_lock_from_a_store_that_does_not_answer() {
