@@ -54,7 +54,7 @@ pub(crate) async fn acquire(
     let need = request.lease.max(request.waiter_lease) + request.delay;
     let room = sessions.with_room(need, paths.bytes()).await?;
     let ends = servers.clock.now() + need + servers.config.request_timeout;
-    let entry = Entry::new(request.holder, paths, room, ends);
+    let entry = Entry::new(request, paths, room, ends);
     entries.insert(&entry);
     let answer = Join { sessions, in_use: &entries.in_use, request, entry: &entry }.join().await;
     let stays = match &answer {

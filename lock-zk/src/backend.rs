@@ -132,8 +132,7 @@ impl Backend for ZkBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        self.entries.clear();
-        self.sessions.close().await;
+        self.sessions.close(&self.entries.clear()).await;
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use onelock_core::toolkit::Mutex;
 use onelock_core::toolkit::in_use::InUse;
-use onelock_core::{FencingToken, HolderId, HolderMap, Timestamp};
+use onelock_core::{FencingToken, HolderId, HolderMap, Request, Timestamp};
 use tokio::sync::OwnedSemaphorePermit;
 use zookeeper_client as zk;
 
@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     pub(crate) holder: HolderId,
     pub(crate) paths: Paths,
     pub(crate) session: Arc<Session>,
+    /// Whether it has a lock-delay.
+    delayed: bool,
     /// For the path of the node.
     _room: OwnedSemaphorePermit,
     /// What a wait has set, kept for the next one: a wait is dropped and made anew at every renewal.
@@ -56,9 +58,18 @@ pub(crate) struct Node {
 }
 
 impl Entry {
-    pub(crate) fn new(holder: HolderId, paths: Paths, (session, room): Room, ends: Timestamp) -> Arc<Self> {
+    pub(crate) fn new(request: &Request, paths: Paths, (session, room): Room, ends: Timestamp) -> Arc<Self> {
+        let (holder, delayed) = (request.holder, !request.delay.is_zero());
         let state = Mutex::new(State { node: None, joined: false, ends: Some(ends), stand: None });
-        Arc::new(Self { holder, paths, session, _room: room, watch: tokio::sync::Mutex::default(), state })
+        Arc::new(Self {
+            holder,
+            paths,
+            session,
+            delayed,
+            _room: room,
+            watch: tokio::sync::Mutex::default(),
+            state,
+        })
     }
 
     /// Its node, once its join was answered.
@@ -150,10 +161,11 @@ impl Entries {
         map.contains_key(&holder) || self.leaving.lock().contains_key(&holder)
     }
 
-    /// Forgets all: their sessions end.
-    pub(crate) fn clear(&self) {
-        let all = std::mem::take(&mut *self.map.lock());
-        all.values().for_each(|entry| entry.end());
+    /// Forgets all but those with a lock-delay, which runs to its end also when the client closes. The sessions of these.
+    pub(crate) fn clear(&self) -> Vec<Arc<Session>> {
+        let mut map = self.map.lock();
+        map.extract_if(|_, entry| !entry.delayed).for_each(|(_, entry)| entry.end());
+        map.values().map(|entry| Arc::clone(&entry.session)).collect()
     }
 
     /// What the paths of their nodes begin with.

@@ -91,9 +91,10 @@ impl Sessions {
         open.iter().filter(|session| session.ask != MOST).cloned().collect()
     }
 
-    /// Ends all sessions, and opens no more.
-    pub(crate) async fn close(&self) {
-        let open = self.open.lock().take().unwrap_or_default();
+    /// Ends all sessions but these, which end with their last entries, and opens no more.
+    pub(crate) async fn close(&self, but: &[Arc<Session>]) {
+        let mut open = self.open.lock().take().unwrap_or_default();
+        open.retain(|session| !but.iter().any(|kept| Arc::ptr_eq(kept, session)));
         join_all(open.iter().map(|session| session.close())).await;
     }
 }

@@ -11,7 +11,7 @@ use onelock_core::client::guard::Guard;
 use onelock_core::client::lock::Lock;
 
 use crate::case::table;
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, PATIENCE};
 use crate::ensure;
 use crate::history::nanos;
 use crate::trial::pulse::Gaps;
@@ -74,10 +74,12 @@ async fn next(ctx: &Ctx, locks: &Locks) -> Verdict<tokio::task::JoinHandle<Verdi
 }
 
 /// While its guard lives a lock that was lost by the clock is not given away before the store's lease and the lock-delay are
-/// over, and with a lock-delay not after the guard has gone either.
+/// over, and with a lock-delay not after the guard has gone either, nor after its client has closed.
 async fn lost_locks_stay_until_their_guard_goes(ctx: &Ctx) -> Verdict {
     let (locks, other) = (ctx.locks().await?, ctx.locks().await?);
-    for end in ends(ctx) {
+    let mut rounds: Vec<_> = ends(ctx).into_iter().map(|end| (end, false)).collect();
+    rounds.extend(ctx.harness().capabilities().delay.then_some((HoldEnd::Delay, true)));
+    for (end, closes) in rounds {
         let (lock, kept) = end.lock(ctx, &locks)?;
         let sent = ctx.now();
         let mut guard = Some(lock.acquire().await?);
@@ -87,10 +89,16 @@ async fn lost_locks_stay_until_their_guard_goes(ctx: &Ctx) -> Verdict {
         if matches!(end, HoldEnd::Delay) {
             guard = None;
         }
+        if closes {
+            locks.close(PATIENCE).await?;
+        }
         let (from, got) = ctx.soon("the next one holds", waiter).await???;
         let after = from.saturating_since(sent);
         let granularity = other.capabilities().granularity;
-        ensure!(after + granularity >= kept, "{end:?}: given away after {after:?} of {kept:?}");
+        ensure!(
+            after + granularity >= kept,
+            "{end:?} (closes: {closes}): given away after {after:?} of {kept:?}"
+        );
         drop(guard);
         got.release().await?;
     }
