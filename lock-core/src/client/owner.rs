@@ -110,12 +110,13 @@ impl Slot {
         waits: Option<&Progress>,
         part: &mut Part,
     ) -> Result<Option<Option<Guard>>> {
-        if let Some(Ok(ended)) = part.own.as_mut().map(oneshot::Receiver::try_recv) {
-            return ended.map(|()| Some(None));
-        }
         // Dropped after `state`: it may be the last use of its lock.
         let hold;
         let mut state = self.state.lock();
+        // Read under the lock under which it is sent: a call whose acquisition has ended without a lock begins no other.
+        if let Some(Ok(ended)) = part.own.as_mut().map(oneshot::Receiver::try_recv) {
+            return ended.map(|()| Some(None));
+        }
         hold = state.hold.upgrade();
         // A lost lock is not entered; the owner asks anew.
         let guard = hold.as_ref().and_then(|hold| hold.enter().ok());
