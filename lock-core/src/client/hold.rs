@@ -156,15 +156,19 @@ impl Guard {
         let pending = client.background.begin();
         let ticket = self.end_without_release(LossReason::Released)?;
         let (releasing, lease, stay) = (Arc::clone(client), entry.store_lease(), entry.stays_until());
-        let call = Box::pin(async move {
-            let answer = give_back::release(releasing, ticket, lease, stay, false).await;
+        let call = Box::pin(give_back::release(releasing, ticket, lease, stay, false));
+        let answer = if client.is_home() {
+            // Dropped half way it is counted by the background before it is no longer counted here.
+            let answer = client.here(pin!(CancelSafe::new(client, call, |_, _| ()))).await;
             drop(pending);
             answer
-        });
-        let answer = if client.is_home() {
-            client.here(pin!(CancelSafe::new(client, call, |_, _| ()))).await
         } else {
-            client.finish(call).await
+            let counted = async move {
+                let answer = call.await;
+                drop(pending);
+                answer
+            };
+            client.finish(counted).await
         };
         match answer {
             Ok(Release::Released) => Ok(()),

@@ -45,6 +45,42 @@ async fn a_try_of_an_owner_that_holds_nothing_asks_the_store() {
     assert!(format!("{error:?}").contains("on purpose"), "it says what failed: {error:?}");
 }
 
+/// It refuses acquires, and is slow to say so.
+#[derive(Debug)]
+struct Refusing(MemoryBackend);
+
+#[async_trait]
+impl Layer for Refusing {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
+    }
+
+    async fn acquire(&self, _: &Request) -> Result<Standing> {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        // All callers are awake while one of them is polled.
+        std::thread::sleep(Duration::from_millis(2));
+        Err(Error::new(ErrorKind::Denied, "on purpose"))
+    }
+}
+
+/// Whichever caller polls an acquisition to its end, the one that began it learns why it failed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_that_another_call_ended_says_what_failed() {
+    let store = MemoryStore::new(Arc::new(TokioClock::new()));
+    let refusing = Arc::new(Layered(Refusing(MemoryBackend::new(&store))));
+    let locks = Locks::builder(refusing).clock(Arc::new(TokioClock::new())).build().unwrap();
+    for round in 0..200 {
+        let lock = locks.mutex("a").unwrap().owner(&locks.owner()).unwrap();
+        let waits = lock.clone();
+        let mut first = Box::pin(async move { lock.try_acquire().await });
+        begin(first.as_mut());
+        let second = tokio::spawn(async move { waits.acquire().await });
+        let tried = tokio::spawn(first).await.unwrap();
+        assert_eq!(tried.map_err(|error| error.kind()).unwrap_err(), ErrorKind::Denied, "round {round}");
+        assert_eq!(second.await.unwrap().unwrap_err().kind(), ErrorKind::Denied);
+    }
+}
+
 /// A call shared an acquisition that ended without a lock. The next one of its owner is in a mode that is too weak for it.
 #[tokio::test(start_paused = true)]
 async fn a_call_of_an_owner_gets_no_weaker_mode_than_it_asks_for() {
@@ -64,6 +100,19 @@ async fn a_call_of_an_owner_gets_no_weaker_mode_than_it_asks_for() {
     assert_eq!(second.await.unwrap_err().kind(), ErrorKind::WouldDeadlock);
     assert_eq!(third.await.unwrap().mode(), onelock_core::Mode::Shared);
     drop(shared);
+}
+
+/// Its caller leaves a release half way: it is one release still.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_goes_on_in_the_background_is_pending_once() {
+    let (locks, slow, _) = clients();
+    slow.release.store(60_000, Ordering::SeqCst);
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    let mut release = Box::pin(guard.release());
+    begin(release.as_mut());
+    assert_eq!(locks.pending(), 1);
+    drop(release);
+    assert_eq!(locks.pending(), 1);
 }
 
 /// Also for an owner whose calls share one acquisition.
