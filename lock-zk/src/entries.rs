@@ -161,10 +161,12 @@ impl Entries {
         map.contains_key(&holder) || self.leaving.lock().contains_key(&holder)
     }
 
-    /// Forgets all but those with a lock-delay, which runs to its end also when the client closes. The sessions of these.
+    /// Forgets all but those with a lock-delay, which runs to its end also when the client closes. The sessions of these. A join
+    /// under way holds nothing yet.
     pub(crate) fn clear(&self) -> Vec<Arc<Session>> {
         let mut map = self.map.lock();
-        map.extract_if(|_, entry| !entry.delayed).for_each(|(_, entry)| entry.end());
+        map.extract_if(|_, entry| !entry.delayed || entry.node().is_none())
+            .for_each(|(_, entry)| entry.end());
         map.values().map(|entry| Arc::clone(&entry.session)).collect()
     }
 
