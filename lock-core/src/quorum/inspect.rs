@@ -22,8 +22,8 @@ struct Seen {
     errors: Vec<Error>,
 }
 
-/// The entries that hold a majority, or may: a member that does not answer counts for each of them. The token shown is too small while the
-/// member that gave it does not answer, and too large while a grant that came too late to count is being given back.
+/// The entries that hold a majority, or may: a member that does not answer counts for each of them. The token shown is too small
+/// while the member that gave it does not answer, and too large while a grant that came too late to count is being given back.
 pub(super) async fn inspect(shared: &Arc<Shared>, name: &LockName) -> Result<Snapshot> {
     let seen = look(shared, name).await?;
     let holders = seen.groups.iter().filter_map(view).collect();

@@ -332,34 +332,6 @@ async fn a_reboot_frees_the_locks_but_runs_the_lock_delay() {
     assert!(matches!(store.renew(&[renewal(&request("delayed", 3))]).await[0], Ok(Renewed::Held(_))));
 }
 
-/// A promotion need not be on the disk when it is answered.
-#[tokio::test]
-async fn a_promotion_that_was_lost_with_the_power_keeps_its_lock_delay() {
-    let folder = folder();
-    let path = file(&folder);
-    let clock = HandClock::new();
-    let store = open_with(&path, &clock).await;
-    let delay = Duration::from_secs(50);
-    let (mut reader, writer) = (request("n", 1), request("n", 2).delay(delay));
-    reader.mode = onelock_core::Mode::Shared;
-    hold(&store, &reader).await;
-    queue(&store, &writer).await;
-    let cut = folder.path().join("cut.db");
-    for end in ["", "-wal"] {
-        let of = |path: &std::path::Path| format!("{}{end}", path.display());
-        std::fs::copy(of(&path), of(&cut)).unwrap();
-    }
-    release(&store, &reader.ticket()).await;
-    assert!(matches!(store.renew(&[renewal(&writer)]).await[0], Ok(Renewed::Held(_))));
-    store.close().await.unwrap();
-    raw(&cut).execute_batch("UPDATE onelock_meta SET boot = 'an earlier one'").unwrap();
-    let store = open_with(&cut, &clock).await;
-    let next = request("n", 3);
-    queue(&store, &next).await;
-    clock.advance(delay);
-    assert!(matches!(store.renew(&[renewal(&next)]).await[0], Ok(Renewed::Held(_))));
-}
-
 #[tokio::test]
 async fn the_last_number_is_an_error_and_not_a_wrap() {
     let folder = folder();

@@ -1,15 +1,15 @@
-//! What survives when the machine loses its power: here the clients are a process of their own, whose file loses what was
-//! not synced.
+//! What survives when the machine loses its power.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use onelock_conformance::servers::{Place, folder_in, power};
 use onelock_core::store::Checked;
-use onelock_core::{Backend as _, HolderId, Request, Standing};
+use onelock_core::{Backend as _, HolderId, Mode, Renewed, Request, Standing};
 use onelock_sql::SqliteBackend;
 
-use crate::support::{open, release, request};
+use crate::support::{HandClock, file, folder, hold, open, open_with, queue, raw, release, renewal, request};
 
 const CLIENT: &str = "ONELOCK_SQLITE_POWER";
 const TEST: &str = "power::numbers_that_were_answered_survive_a_power_cut";
@@ -26,7 +26,7 @@ async fn join(store: &Checked<SqliteBackend>) -> (Request, i64) {
     (request, token.get())
 }
 
-/// Takes and gives back until it is killed, and says each number.
+/// A process of its own, whose file loses what was not synced. Takes and gives back until it is killed, and says each number.
 async fn client(file: &str) {
     let store = open(file.as_ref()).await;
     loop {
@@ -76,4 +76,32 @@ async fn numbers_that_were_answered_survive_a_power_cut() {
     }
     let (_, token) = join(&open(&file).await).await;
     assert!(token > last, "token {token} after {last}");
+}
+
+/// A promotion need not be on the disk when it is answered: the file is copied before, as the cut would leave it.
+#[tokio::test]
+async fn a_promotion_that_was_lost_with_the_power_keeps_its_lock_delay() {
+    let folder = folder();
+    let path = file(&folder);
+    let clock = HandClock::new();
+    let store = open_with(&path, &clock).await;
+    let delay = Duration::from_secs(50);
+    let (mut reader, writer) = (request("n", 1), request("n", 2).delay(delay));
+    reader.mode = Mode::Shared;
+    hold(&store, &reader).await;
+    queue(&store, &writer).await;
+    let cut = folder.path().join("cut.db");
+    for end in ["", "-wal"] {
+        let of = |path: &std::path::Path| format!("{}{end}", path.display());
+        std::fs::copy(of(&path), of(&cut)).unwrap();
+    }
+    release(&store, &reader.ticket()).await;
+    assert!(matches!(store.renew(&[renewal(&writer)]).await[0], Ok(Renewed::Held(_))));
+    store.close().await.unwrap();
+    raw(&cut).execute_batch("UPDATE onelock_meta SET boot = 'an earlier one'").unwrap();
+    let store = open_with(&cut, &clock).await;
+    let next = request("n", 3);
+    queue(&store, &next).await;
+    clock.advance(delay);
+    assert!(matches!(store.renew(&[renewal(&next)]).await[0], Ok(Renewed::Held(_))));
 }
